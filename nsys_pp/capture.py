@@ -289,22 +289,13 @@ def _find_functions() -> tuple[_Push, _Pop] | None:
 
 
 def _call_profiler(verb: str) -> None:
-    """Call cudaProfilerStart or cudaProfilerStop in the loaded CUDA runtime, if any."""
-    library = _find_loaded(r"libcudart[-.\w]*\.so[.\d]*")
-    if library is not None:
-        getattr(ctypes.CDLL(library), f"cudaProfiler{verb}")()
-
-
-def _find_loaded(pattern: str) -> str | None:
-    """Find the file of a loaded shared library (proc(5), maps)."""
+    """Call cudaProfilerStart or cudaProfilerStop in the loaded CUDA runtime, if any (proc(5), maps)."""
     maps = Path("/proc/self/maps")
-    if not maps.exists():
-        return None
-    paths = (line.split(maxsplit=5)[5:] for line in maps.read_text().splitlines())
-    matches = (
-        path[0].strip() for path in paths if path and re.fullmatch(pattern, path[0].strip().rsplit("/")[-1])
-    )
-    return next(matches, None)
+    for line in maps.read_text().splitlines() if maps.exists() else ():
+        *_, path = line.split(maxsplit=5)
+        if re.fullmatch(r"libcudart[-.\w]*\.so[.\d]*", path.strip().rsplit("/")[-1]):
+            getattr(ctypes.CDLL(path.strip()), f"cudaProfiler{verb}")()
+            return
 
 
 _INACTIVE = nullcontext()  # range without a profiler

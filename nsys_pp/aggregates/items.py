@@ -199,8 +199,7 @@ def _is_inside_its_kind(jobs: pl.DataFrame) -> Bools:
     is_inside = np.zeros(len(first), dtype=np.bool_)
     for code in list_distinct(kind):
         is_inside |= (kind == code) & ((outer >= 0) & has_marked_line(outer, kind == code)[outer])
-    mask: Bools = is_inside[number]
-    return mask
+    return is_inside[number]
 
 
 _CALL = ("thread_key", "start_ns", "end_ns")
@@ -324,8 +323,7 @@ def _sum_gpu(facts: pl.DataFrame, ops: _Ops, device: pl.Series, at: Int64s) -> p
         pl.Series("value_ns", total),
         pl.Series("call_count", np.bincount(number[distinct], minlength=len(first)), dtype=pl.Int64),
     ]
-    launched = index_rows(facts, instance[first]).hstack(columns)
-    return sum_instances(launched, item="operator", measure="gpu")
+    return sum_instances(index_rows(facts, instance[first]).hstack(columns), item="operator", measure="gpu")
 
 
 def _list_ops(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> _Ops:
@@ -477,8 +475,6 @@ def sum_calls(api_calls: pl.DataFrame, os_calls: pl.DataFrame, steps: pl.DataFra
 
 
 def _sum(calls: pl.DataFrame, api: str, steps: pl.DataFrame) -> pl.DataFrame:
-    if calls.is_empty():
-        return CALL_AGGREGATES.to_frame()
     duration = (calls["end_ns"] - calls["start_ns"]).alias("duration_ns")
     timed = calls[["process_key", "name"]].hstack([step_on_host(calls, steps), duration])
     sums = build_distributions(timed, ["process_key", "step", "name"], "duration_ns")
@@ -586,8 +582,6 @@ def sum_memory(
         `MEMORY_AGGREGATES`, in order of their first events. A release has its recorded bytes, or else the
         bytes of its allocation. Empty in, empty out.
     """
-    if memory_events.is_empty():
-        return MEMORY_AGGREGATES.to_frame()
     events = _match_releases(memory_events)
     keys = ["process_key", "correlation_id"]
     calls = (
@@ -632,8 +626,6 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
             sorted by
         these. Empty in, empty out.
     """
-    if memory_events.is_empty():
-        return MEMORY_PEAKS.to_frame()
     used = _add_up(_match_releases(memory_events))
     series = used.select("series", *_SERIES).unique("series", maintain_order=True)
     during = used.join_asof(
@@ -679,8 +671,6 @@ def find_job_peaks(memory_events: pl.DataFrame, *, jobs: pl.DataFrame) -> pl.Dat
             counts for its device, or
         without one for all devices of its process. Empty in, empty out.
     """
-    if memory_events.is_empty() or jobs.is_empty():
-        return JOB_MEMORY_PEAKS.to_frame()
     open_jobs = jobs.select(
         "process_key",
         "step",

@@ -25,6 +25,7 @@ from nsys_pp.arrays.columns import (
     select_rows,
 )
 from nsys_pp.arrays.distributions import build_distributions
+from nsys_pp.arrays.intervals import unite as unite_by_owner
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.names import is_matched
 from nsys_pp.arrays.search import (
@@ -164,7 +165,7 @@ class Union(Struct, frozen=True, kw_only=True):
 
     def within(self, first: Int64s, last: Int64s) -> Int64s:
         """Return the covered length of each window `[first, last)`."""
-        return _sum_within(self.start, self.end, first, last)
+        return sum_within(self.start, self.end, first, last)
 
     def overlap_within(self, other: Union, first: Int64s, last: Int64s) -> Int64s:
         """Return the length of the intersection within each window: |A| + |B| - |A or B|."""
@@ -185,16 +186,8 @@ def unite(start: Int64s, end: Int64s) -> Union:
     >>> unite(np.array([7, 0, 2, 5]), np.array([9, 3, 5, 5]))
     Union(start=array([0, 7]), end=array([5, 9]))
     """
-    if (start[1:] < start[:-1]).any():
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
-    if (start >= end).any():
-        is_some = start < end
-        start, end = start[is_some], end[is_some]
-    reach = np.maximum.accumulate(end)
-    is_first = np.append(True, start[1:] > reach[:-1])[: len(start)]
-    is_last = np.append(is_first[1:], True)[: len(start)]
-    return Union(start=start[is_first], end=reach[is_last])
+    united = unite_by_owner(np.zeros(len(start), dtype=np.int64), start, end)
+    return Union(start=united.start, end=united.end)
 
 
 def sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
@@ -205,11 +198,7 @@ def sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64
     >>> sum_within(np.array([0, 2]), np.array([4, 9]), np.array([0, 3]), np.array([3, 5]))
     array([4, 3])
     """
-    return _sum_within(np.sort(start), np.sort(end), first, last)
-
-
-def _sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Add up lengths as `sum_within`; starts and ends are sorted separately."""
+    start, end = np.sort(start), np.sort(end)
     return (
         _sum_before(start, last)
         - _sum_before(end, last)
@@ -411,10 +400,9 @@ def measure_gpu(
             compute.overlap_within(any_communication, since, until_ns),
             *(union.within(since, until_ns) for union in unions),
         ]
-    sums = pl.DataFrame([pl.Series(name, of) for name, of in zip(_MEASURES, measured, strict=True)])
     return (
         windows.select(_STEP)
-        .hstack(sums)
+        .hstack(pl.DataFrame([pl.Series(name, of) for name, of in zip(_MEASURES, measured, strict=True)]))
         .group_by(_STEP)
         .agg(pl.col(_MEASURES).sum())
         .sort(_STEP, nulls_last=[False, False, True])
@@ -461,8 +449,7 @@ def find_idle(
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     columns = ("context_id", "stream_id", "start_ns", "end_ns")
     context, stream, start, end = (numbers(gpu_ops[name]) for name in columns)
-    launch = pick(numbers(api_calls["start_ns"]), call, NEVER)
-    ops = _Ops(context, stream, start, end, launch)
+    ops = _Ops(context, stream, start, end, pick(numbers(api_calls["start_ns"]), call, NEVER))
     process, device = (numbers(gpu_ops[name]) for name in DEVICE)
     parts = []
     for (of_process, of_device), own in windows.partition_by(DEVICE, as_dict=True).items():

@@ -63,15 +63,9 @@ def as_whole_numbers(values: Int64s, dtype: type[pl.DataType] = pl.Int64) -> pl.
     return as_numbers("", values, dtype=dtype, null=-1)
 
 
-def fill_null(series: pl.Series, value: int) -> pl.Series:
-    """Replace the nulls of a column of integers; without nulls, which is usual, nothing is done."""
-    return series.fill_null(value) if series.null_count() else series
-
-
 def has_value(column: pl.Series) -> Bools:
     """Return the mask of values other than null."""
-    mask: Bools = column.is_not_null().to_numpy()
-    return mask
+    return column.is_not_null().to_numpy()
 
 
 def is_among(series: pl.Series, values: Collection[str]) -> Bools:

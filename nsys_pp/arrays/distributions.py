@@ -198,13 +198,12 @@ def compute_moments(
         most[row] = value  # the last one of a row stays
         least[row[::-1]] = value[::-1]
         mean = (total - least * counts) / counts
-        squares = count * (value - least[row] - mean[row]) ** 2
         return {
             "count": counts,
             "total": total,
             "least": least,
             "most": most,
-            "squares": _sum_rows(squares, row, row_count),
+            "squares": _sum_rows(count * (value - least[row] - mean[row]) ** 2, row, row_count),
         }
 
 

@@ -313,16 +313,14 @@ def average_windows(times: Int64s, values: Floats, edges: Int64s) -> Floats:
     >>> average_windows(np.array([0, 4, 10]), np.array([1.0, 7.0, 9.0]), np.array([0, 8, 10])).tolist()
     [4.0, 7.0]
     """
-    means: Floats = np.diff(integrate(times, values, edges)) / np.diff(edges)
-    return means
+    return np.diff(integrate(times, values, edges)) / np.diff(edges)
 
 
 def integrate(times: Int64s, values: Floats, edges: Int64s) -> Floats:
     """Integrate samples from the first one to each edge; arguments as in `average_windows`."""
     sums = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
     at = np.clip(np.searchsorted(times, edges, side="right") - 1, 0, len(times) - 2)
-    integrals: Floats = sums[at] + values[at] * (edges - times[at])
-    return integrals
+    return sums[at] + values[at] * (edges - times[at])
 
 
 def find_peaks(times: Int64s, values: Floats, start: Int64s, end: Int64s) -> Floats:
@@ -342,7 +340,4 @@ def find_peaks(times: Int64s, values: Floats, start: Int64s, end: Int64s) -> Flo
         return np.zeros(0)
     first = np.searchsorted(times, start, side="right") - 1
     stop = np.searchsorted(times, end, side="left")
-    peaks: Floats = np.maximum.reduceat(np.append(values, -np.inf), np.column_stack([first, stop]).ravel())[
-        ::2
-    ]
-    return peaks
+    return np.maximum.reduceat(np.append(values, -np.inf), np.column_stack([first, stop]).ravel())[::2]

@@ -45,8 +45,7 @@ class Names(Struct, frozen=True):
 
         It is false for null.
         """
-        mask: Bools = self.texts.str.contains(pattern).fill_null(value=False).to_numpy()[self.row]
-        return mask
+        return self.texts.str.contains(pattern).fill_null(value=False).to_numpy()[self.row]
 
     def list_rows(self, pattern: str) -> Int64s:
         """List the rows whose name contains a pattern."""

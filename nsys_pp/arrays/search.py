@@ -183,8 +183,7 @@ def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.ui
     ([0, 1, 3], [0, 1, 0, 2])
     """
     frame = pl.DataFrame([column.alias(str(place)) for place, column in enumerate(columns)])
-    first_row = pl.col("row").first().over(frame.columns)
-    row = frame.with_row_index("row").select(first_row).to_series().to_numpy()
+    row = frame.with_row_index("row").select(pl.col("row").first().over(frame.columns)).to_series().to_numpy()
     is_first = row == np.arange(len(row), dtype=np.uint32)
     return np.flatnonzero(is_first), (np.cumsum(is_first, dtype=np.uint32) - 1)[row]
 

@@ -59,9 +59,8 @@ def chart(
         format = target.suffix.removeprefix(".") if exporter is None else exporter.name
     check_choice("format", format, CHARTS)
     check_output(target, force=force)
-    batch = Batch(inputs, options)
     result = build_pipeline(
-        batch, options, check=lambda paths: check_output(target, force=force, inputs=paths)
+        Batch(inputs, options), options, check=lambda paths: check_output(target, force=force, inputs=paths)
     )
     training = result.training
     EXPORTERS[format].write(

@@ -101,8 +101,7 @@ def extract(
     asked = parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show)
     batch = Batch(inputs, options, with_parts=False)
     paths = batch.paths
-    named = _name_outputs(paths, None if output is None else Path(output))
-    outputs = dict(zip(paths, named, strict=True))
+    outputs = dict(zip(paths, _name_outputs(paths, None if output is None else Path(output)), strict=True))
     for path, target in outputs.items():
         if is_part(path):
             raise ReportError(

@@ -200,9 +200,8 @@ def list_comparable_steps(steps: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFr
         steps: `RUN_STEPS`.
         lanes: `LANES`.
     """
-    sets = lanes.select("lane", number_comparable(lanes))
     return (
-        steps.join(sets, on="lane", how="left")
+        steps.join(lanes.select("lane", number_comparable(lanes)), on="lane", how="left")
         .group_by("step")
         .agg(pl.col("clock_set").n_unique())
         .filter(clock_set=1)

@@ -54,12 +54,11 @@ def build_activities(
         "generic_events": lambda: build_generic_events(raw),
     }
     parts = [build() for table, build in builders.items() if not raw[table].is_empty()]
-    order = [pl.col("row").cast(pl.String), "thread_key", "start_ns"]
     # the empty frame adds the columns that no part has
     return (
         pl.concat([ACTIVITIES.to_frame(), *parts], how="diagonal")
         .pipe(conform, ACTIVITIES)
-        .sort(order, maintain_order=True)
+        .sort([pl.col("row").cast(pl.String), "thread_key", "start_ns"], maintain_order=True)
     )
 
 
@@ -303,10 +302,9 @@ def build_generic_events(raw: RawReport) -> pl.DataFrame:
     named = types.select("type", name=pl.coalesce(own_name, of_json))
     joined = others.join(named, on="type", how="left", maintain_order="left")
     if joined["text"].null_count():
-        texts = _write_values(raw, joined.select("id", "type"))
-        joined = joined.join(texts, on="id", how="left", maintain_order="left").with_columns(
-            text=pl.coalesce("text", "of_values")
-        )
+        joined = joined.join(
+            _write_values(raw, joined.select("id", "type")), on="id", how="left", maintain_order="left"
+        ).with_columns(text=pl.coalesce("text", "of_values"))
     return joined.select(
         row=pl.lit(ROW).cast(pl.Categorical()),
         process_key=process_key(pl.col("thread")),
@@ -382,8 +380,6 @@ def build_thread_runs(raw: RawReport) -> pl.DataFrame:
     Returns:
         `THREAD_RUNS`.
     """
-    if raw["thread_switches"].is_empty():
-        return THREAD_RUNS.to_frame()
     return (
         _pair_switches(raw["thread_switches"])
         .filter("is_in")

@@ -508,11 +508,9 @@ def build_diagnostics(raw: RawReport) -> pl.DataFrame:
     Returns:
         `DIAGNOSTICS`. Empty where nsys recorded none.
     """
-    found = raw["diagnostics"]
-    if found.is_empty():
-        return DIAGNOSTICS.to_frame()
     return (
-        found.with_columns(pl.col("text").str.replace_all(r"\s+", " ").str.strip_chars())
+        raw["diagnostics"]
+        .with_columns(pl.col("text").str.replace_all(r"\s+", " ").str.strip_chars())
         .group_by("severity", "text")
         .agg(count=pl.len())
         .pipe(conform, DIAGNOSTICS)

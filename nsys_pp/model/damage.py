@@ -104,7 +104,9 @@ def drop_unusable(raw: RawReport) -> None:
     kept = raw["activities"]["is_kept"].fill_null(value=True)  # null: of tables without kinds
     _drop(raw, "activities", kept, "other events: tracing itself, or times of other clocks")
     for table in _OPS:
-        _drop_untimed(raw, table)
+        start, end = raw[table]["start"], raw[table]["end"]
+        is_timed = ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null()
+        _drop(raw, table, is_timed, UNTIMED)  # CUPTI writes 0 for operations that it did not time
     _warn_of_names(raw)
     severe = raw["diagnostics"]["severity"].is_in(_SEVERE).fill_null(value=False)
     _drop(raw, "diagnostics", severe, "information, not an error or a warning")
@@ -121,15 +123,6 @@ def _drop_notes(raw: RawReport) -> None:
     if events["start"].null_count():
         passes = events.select(pl.col("start").is_not_null() | pl.col("kind").is_in(_NAMING)).to_series()
         _drop(raw, "nvtx", passes, _MEANINGS["start"])
-
-
-def _drop_untimed(raw: RawReport, table: str) -> None:
-    """Drop operations with start and end 0, which CUPTI writes for operations that it did not time.
-
-    Also null.
-    """
-    start, end = raw[table]["start"], raw[table]["end"]
-    _drop(raw, table, ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null(), UNTIMED)
 
 
 def _warn_of_names(raw: RawReport) -> None:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
-    fill_null,
     find_distinct,
     gather,
     has_value,
@@ -60,7 +59,6 @@ _KERNEL_DETAILS = (
     *("name_id", "full_name_id", "registers", "static_shared", "dynamic_shared"),
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
 )
-_COMMA = pl.Series([","])  # polars builds this column for each text
 
 
 def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
@@ -85,26 +83,20 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
 
 def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> pl.DataFrame:
     """Build the operations of one table: `GPU_OPS` without numbers; an unknown process is `process`."""
-    columns = {
-        "kind": pl.Series([OP_TABLES[table]], dtype=OP_KIND).new_from_index(0, ops.height),
-        "process_key": fill_null(ops["process"], process),
-        "device_id": fill_null(ops["device"], 0),
-        "context_id": ops["context"],
-        "stream_id": ops["stream"],
-        "correlation_id": ops["correlation"],
-        "start_ns": ops["start"],
-        "end_ns": ops["end"],
-        "name": _name(table, ops, raw),
-        "graph_id": _find_graph(ops),
-    }
-    return build_frame(column.alias(name) for name, column in columns.items())
-
-
-def _find_graph(ops: pl.DataFrame) -> pl.Series:
-    """Return the graph of each operation, or else its node; null for 0."""
-    if ops["graph"].null_count() + ops["graph_node"].null_count() == 2 * len(ops):
-        return ops["graph"]
-    return ops.select(pl.coalesce(_unless_zero("graph"), _unless_zero("graph_node"))).to_series()
+    return ops.select(
+        kind=pl.lit(OP_TABLES[table], OP_KIND),
+        process_key=pl.col("process").fill_null(process),
+        device_id=pl.col("device").fill_null(0),
+        context_id="context",
+        stream_id="stream",
+        correlation_id="correlation",
+        start_ns="start",
+        end_ns="end",
+        name=_name(table, ops, raw),
+        graph_id=pl.coalesce(  # the graph, or else its node; 0 is none
+            pl.when(pl.col(name) != 0).then(pl.col(name)) for name in ("graph", "graph_node")
+        ),
+    )
 
 
 def build_op_details(raw: RawReport) -> OpDetails:
@@ -139,22 +131,17 @@ def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     full_id = numbers(kernels["full_name_id"])
     is_other = (full_id != numbers(kernels["name_id"])) & (full_id != NEVER) & has_value(kernels["name_id"])
     names = resolve(kernels["full_name_id"], raw["strings"])
-    columns = {
-        "full_name": gather(names, np.where(is_other, np.arange(len(names)), -1)),
-        "registers_per_thread": kernels["registers"],
-        "static_shared_bytes": kernels["static_shared"],
-        "dynamic_shared_bytes": kernels["dynamic_shared"],
-    }
-    details = build_frame(column.alias(name) for name, column in columns.items())
-    if "details" in raw.groups:
-        for prefix in ("grid", "block"):
-            x, y, z = (kernels[f"{prefix}_{axis}"].cast(pl.String) for axis in "xyz")
-            details = details.hstack([(x + _COMMA + y + _COMMA + z).cast(NAME).alias(prefix)])
-    return details
-
-
-def _unless_zero(column: str) -> pl.Expr:
-    return pl.when(pl.col(column) != 0).then(pl.col(column))
+    return kernels.select(
+        full_name=gather(names, np.where(is_other, np.arange(len(names)), -1)),
+        registers_per_thread="registers",
+        static_shared_bytes="static_shared",
+        dynamic_shared_bytes="dynamic_shared",
+        **{  # null where one of the three is
+            prefix: pl.concat_str([f"{prefix}_{axis}" for axis in "xyz"], separator=",").cast(NAME)
+            for prefix in ("grid", "block")
+            if "details" in raw.groups
+        },
+    )
 
 
 def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
@@ -184,15 +171,14 @@ def build_api_calls(raw: RawReport) -> pl.DataFrame:
         `API_CALLS` in the order of the export.
     """
     calls = raw["calls"]
-    columns = {
-        "process_key": process_key(calls["thread"]),
-        "thread_key": calls["thread"],
-        "correlation_id": calls["correlation"],
-        "start_ns": calls["start"],
-        "end_ns": calls["end"],
-        "name": resolve(calls["name_id"], raw["strings"], strip=_VERSION_SUFFIX),
-    }
-    return conform(build_frame(column.alias(name) for name, column in columns.items()), API_CALLS)
+    return calls.select(
+        process_key=process_key(calls["thread"]),
+        thread_key="thread",
+        correlation_id="correlation",
+        start_ns="start",
+        end_ns="end",
+        name=resolve(calls["name_id"], raw["strings"], strip=_VERSION_SUFFIX),
+    ).pipe(conform, API_CALLS)
 
 
 def list_pageable_copies(raw: RawReport) -> pl.DataFrame:
@@ -201,8 +187,6 @@ def list_pageable_copies(raw: RawReport) -> pl.DataFrame:
     Returns:
         `PAGEABLE_COPIES`; empty unless kinds of memory were read and recorded.
     """
-    if raw["copy_kinds"].is_empty():
-        return PAGEABLE_COPIES.to_frame()
     return (
         raw["copy_kinds"]
         .filter((pl.col("source") == "pageable") | (pl.col("target") == "pageable"))
@@ -283,8 +267,7 @@ def find_event_calls(stream_calls: pl.DataFrame, api_calls: pl.DataFrame) -> pl.
     count = int(timed["is_record"].sum())
     records, waits = timed[:count], timed[count:]
     record = np.concatenate([np.arange(count), _find_records(records, waits)])
-    numbered = pl.Series("record", record)
-    return timed.with_columns(numbered.set(numbered < 0, None)).pipe(conform, EVENT_CALLS)
+    return timed.with_columns(as_numbers("record", record, null=-1)).pipe(conform, EVENT_CALLS)
 
 
 def _find_records(records: pl.DataFrame, waits: pl.DataFrame) -> Int64s:
@@ -369,8 +352,6 @@ def build_overheads(raw: RawReport) -> pl.DataFrame:
     Empty unless they were read.
     """
     rows = pl.concat([raw["overheads"], raw["cuda_overheads"]])
-    if rows.is_empty():
-        return OVERHEADS.to_frame()
     is_of_nsys = pl.Series(np.arange(len(rows)) < len(raw["overheads"]))
     return (
         rows.select(thread_key="thread", start_ns="start", end_ns="end")

@@ -61,6 +61,8 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
         find_first(raw[frame][column])
         for frame, column in (("session", "utc_epoch"), ("capture", "session_start"))
     )
+    # the exporter shifts events and the start, neither the epoch nor the duration
+    origin = None if epoch is None or start is None else epoch - (start - shift)
     is_only = ranks["rank"].n_unique() == 1  # of a report of several ranks, none is the report's
     rank, rank_source = ranks.select("rank", "rank_source").row(0) if is_only else (None, None)
     return Session(
@@ -74,8 +76,7 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
         machine_source=machine_source,
         utc_epoch_ns=epoch,
         system_clock_ns=find_first(raw["session"]["system_clock"]),
-        # the exporter shifts events and the start, neither the epoch nor the duration
-        origin_ns=_subtract(epoch, start, shift),
+        origin_ns=origin if origin is not None and abs(origin) < _MOST_SHIFT_NS else None,
         time_shift_ns=shift,
         capture_end_ns=duration + shift if isinstance(duration, int) else None,
         graph_mode=facts.get("graph_mode"),
@@ -83,14 +84,6 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
         rank=rank,
         rank_source=rank_source,
     )
-
-
-def _subtract(epoch: int | None, start: int | None, shift: int) -> int | None:
-    """Return the UTC of the origin of nsys' clock; None where it is unknown, or no time."""
-    if epoch is None or start is None:
-        return None
-    origin = epoch - (start - shift)
-    return origin if abs(origin) < _MOST_SHIFT_NS else None
 
 
 def read_launcher(raw: RawReport) -> dict[str, str]:
@@ -152,8 +145,7 @@ def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFram
     # the last name of a thread: it may rename itself
     listed = _name_keys("thread_key", events, dict(name_threads(raw).iter_rows()))
     keys = listed["thread_key"]
-    columns = [process_key(keys).alias("process_key"), tid(keys).alias("tid")]
-    return conform(listed.hstack(columns), THREADS)
+    return conform(listed.hstack([process_key(keys).alias("process_key"), tid(keys).alias("tid")]), THREADS)
 
 
 def name_threads(raw: RawReport) -> pl.DataFrame:
@@ -174,8 +166,7 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
     Returns:
         `PROCESSES` by `process_key`.
     """
-    name_of = dict(raw["processes"].select("process", "name").iter_rows())
-    listed = _name_keys("process_key", events, name_of)
+    listed = _name_keys("process_key", events, dict(raw["processes"].select("process", "name").iter_rows()))
     return conform(listed.hstack([pl.Series("pid", pid(listed["process_key"].to_numpy()))]), PROCESSES)
 
 
@@ -249,20 +240,16 @@ def build_ranks(
     ):
         added = source.join(ranks, on="process_key", how="anti", nulls_equal=True, maintain_order="left")
         ranks = pl.concat([ranks, added])
-    ranks = _drop_impossible(ranks, raw.path)
-    named = ranks.drop_nulls("process_key")  # null: the only process, already ranked by another source
-    return (ranks if named.is_empty() else named).sort(_KEYS, nulls_last=True)
-
-
-def _drop_impossible(ranks: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Drop ranks that no run has, with a warning: missing ranks are listed up to the last one."""
-    is_possible = pl.col("rank").is_between(0, MOST_RANKS - 1)
+    is_possible = pl.col("rank").is_between(0, MOST_RANKS - 1)  # missing ranks are listed up to the last one
     for rank, source in ranks.filter(~is_possible).select("rank", "rank_source").head(1).rows():
         warnings.warn(
-            f"`{path}`: rank {rank} of {source} is ignored; expected 0 to {MOST_RANKS - 1:,}", stacklevel=5
+            f"`{raw.path}`: rank {rank} of {source} is ignored; expected 0 to {MOST_RANKS - 1:,}",
+            stacklevel=4,
         )
     size = pl.col("world_size")
-    return ranks.filter(is_possible).with_columns(pl.when(size.is_between(1, MOST_RANKS)).then(size))
+    ranks = ranks.filter(is_possible).with_columns(pl.when(size.is_between(1, MOST_RANKS)).then(size))
+    named = ranks.drop_nulls("process_key")  # null: the only process, already ranked by another source
+    return (ranks if named.is_empty() else named).sort(_KEYS, nulls_last=True)
 
 
 def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
@@ -288,8 +275,6 @@ def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFram
 
 
 def _from_mpi(raw: RawReport, world_size: pl.Series) -> pl.DataFrame:
-    if raw["ranks"].is_empty():
-        return RANKS.to_frame()
     ranks = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).unique()
     size = raw["mpi_communicators"]["size"].max() or world_size.max()
     return _conform(ranks.filter(pl.len().over("process_key") == 1), "MPI", world_size=size)
@@ -407,14 +392,17 @@ def build_devices(
     _identify(rows, raw["cuda_devices"], gpus, _ordinals(gpus, list_visible(launcher)))
     _contest(rows, ranks)
     _label(rows)
-    described = [
-        (
-            *(row.process_key, row.device, row.label, row.name),
-            *(row.uuid, row.bus_location, row.is_recorded),
-        )
-        for row in rows
-    ]
-    return pl.DataFrame(described, schema=DEVICES, orient="row")
+    return pl.DataFrame(
+        [
+            (
+                *(row.process_key, row.device, row.label, row.name),
+                *(row.uuid, row.bus_location, row.is_recorded),
+            )
+            for row in rows
+        ],
+        schema=DEVICES,
+        orient="row",
+    )
 
 
 class _Device(Struct, kw_only=True):
@@ -457,7 +445,10 @@ def _identify(
     uuids = mapping.select(_clean_uuid()).to_series()
     mapped = dict(zip(keys, zip(mapping["gpu"], uuids, strict=True), strict=True))  # the last of a key
     visible_of = {device: values for device, *values in visible.iter_rows()}
-    by_id, by_uuid, by_ordinal = (_first_rows(gpus[name]) for name in ("id", "uuid", "ordinal"))
+    by_id, by_uuid, by_ordinal = (  # reversed: the first row of a value stays
+        {value: row for row, value in reversed([*enumerate(gpus[name].to_list())]) if value is not None}
+        for name in ("id", "uuid", "ordinal")
+    )
     listed = gpus[["number", "name", "bus_location", "uuid"]].rows()
     is_only = gpus.height - gpus["bus_location"].null_count() == 1
     for row in rows:
@@ -497,12 +488,6 @@ def number_gpus(raw: RawReport) -> pl.DataFrame:
     # integrated graphics are listed as well, without a bus location
     number = pl.when(pl.lit(on_bus.any())).then(position).otherwise(pl.col("id"))
     return gpus.with_columns(number=number.cast(pl.Int64)).with_row_index("at")
-
-
-def _first_rows(listed: pl.Series) -> dict[object, int]:
-    """Map each value to its first row; null has none."""
-    rows = reversed([*enumerate(listed.to_list())])  # the last one of a value stays
-    return {value: row for row, value in rows if value is not None}
 
 
 def _clean_uuid() -> pl.Expr:

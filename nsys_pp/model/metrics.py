@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import polars as pl
 
@@ -191,21 +192,7 @@ def build_sampled_metrics(
             unit=parse_unit(metric),
             samples=samples.sort("time_ns", maintain_order=True),
         )
-    of_gpus = sorted(metrics.values(), key=lambda metric: metric.name)
-    return (*of_gpus, *_build_soc(raw), *build_network_metrics(raw))
-
-
-def _is_any(_: str) -> bool:
-    return True
-
-
-def _is_of_default(metric: str) -> bool:
-    return is_of_overview(metric) or is_clock(metric)
-
-
-def _build_soc(raw: RawReport) -> list[SampledMetric]:
-    """Build the metrics of the system on a chip, by name."""
-    metrics = [
+    of_soc = [
         SampledMetric(
             metric=name,
             name=f"{_SOC}: {name}",
@@ -215,7 +202,16 @@ def _build_soc(raw: RawReport) -> list[SampledMetric]:
         )
         for _, name, samples in _read_typed(raw, "soc", _is_any)
     ]
-    return sorted(metrics, key=lambda metric: metric.name)
+    by_name = (sorted(own, key=lambda metric: metric.name) for own in (metrics.values(), of_soc))
+    return (*chain.from_iterable(by_name), *build_network_metrics(raw))
+
+
+def _is_any(_: str) -> bool:
+    return True
+
+
+def _is_of_default(metric: str) -> bool:
+    return is_of_overview(metric) or is_clock(metric)
 
 
 def _read_typed(raw: RawReport, of: str, wanted: _Wanted) -> Iterator[tuple[int, str, pl.DataFrame]]:
@@ -240,8 +236,7 @@ def _read_typed(raw: RawReport, of: str, wanted: _Wanted) -> Iterator[tuple[int,
 def _scale(name: str, values: Floats) -> Floats:
     """Convert clocks in Hz to the unit of their names."""
     if parse_unit(name) == "MHz" and len(values) and values.max() > _FASTEST_MHZ:
-        scaled: Floats = values / HERTZ_PER_MEGAHERTZ
-        return scaled
+        return values / HERTZ_PER_MEGAHERTZ
     return values
 
 

@@ -75,7 +75,6 @@ def format_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.Data
     payloads = raw["payloads"]
     if "cpu" not in raw.groups or payloads.is_empty():
         return pl.DataFrame(schema={"row": pl.Int64, "payload": pl.String})
-    json = pl.lit(resolve(payloads["json_id"], raw["strings"], dtype=pl.String()))
     return payloads.select(
         "row",
         payload=pl.coalesce(
@@ -85,7 +84,7 @@ def format_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.Data
             (pl.col("uint32") & _UINT32).cast(pl.String),
             pl.col("int32").cast(pl.String),
             pl.col("float").cast(pl.String),
-            json,
+            pl.lit(resolve(payloads["json_id"], raw["strings"], dtype=pl.String())),
             pl.col("json"),
             pl.lit(_format_structures(structures, len(payloads))),
             pl.col("binary"),

@@ -11,7 +11,6 @@ from nsys_pp.arrays.columns import (
     NEVER,
     are_among,
     as_numbers,
-    fill_null,
     gather,
     has_value,
     index_rows,
@@ -19,11 +18,10 @@ from nsys_pp.arrays.columns import (
     keep_rows,
     numbers,
     pack,
-    set_column,
 )
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.search import number_keys
-from nsys_pp.frames.conform import NAME, build_frame, build_nulls, conform
+from nsys_pp.frames.conform import NAME, build_nulls, conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import MARKS, RANGE_KIND, RANGES
@@ -61,22 +59,21 @@ def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
     is_open = end == NEVER
     if capture_end_ns is not None:
         is_open |= end == capture_end_ns
-    named = {
-        "range_id": ranges["row"],
-        "kind": ranges["kind"].cast(RANGE_KIND),
-        "process_key": ranges["process_key"],
-        "thread_key": ranges["thread"],
-        "end_thread_key": other_thread,
-        "start_ns": ranges["start"],
-        "end_ns": fill_null(ranges["end"], last),
-        "is_open": pl.Series("is_open", is_open),
-        "domain": ranges["domain_name"],
-        "name": ranges["name"],
-        "category": ranges["category_name"],
-        "color_argb": ranges["color_argb"],
-        "payload": ranges["payload"],
-    }
-    return build_frame(column.alias(name) for name, column in named.items()).pipe(conform, RANGES)
+    return ranges.select(
+        range_id="row",
+        kind=pl.col("kind").cast(RANGE_KIND),
+        process_key="process_key",
+        thread_key="thread",
+        end_thread_key=other_thread,
+        start_ns="start",
+        end_ns=pl.col("end").fill_null(last),
+        is_open=pl.Series(is_open),
+        domain="domain_name",
+        name="name",
+        category="category_name",
+        color_argb="color_argb",
+        payload="payload",
+    ).pipe(conform, RANGES)
 
 
 def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
@@ -88,18 +85,17 @@ def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `MARKS` in order of `mark_id`.
     """
-    names = {
-        "mark_id": "row",
-        "process_key": "process_key",
-        "thread_key": "thread",
-        "time_ns": "start",
-        "domain": "domain_name",
-        "name": "name",
-        "category": "category_name",
-        "color_argb": "color_argb",
-        "payload": "payload",
-    }
-    return build_frame(marks[source].alias(name) for name, source in names.items()).pipe(conform, MARKS)
+    return marks.select(
+        mark_id="row",
+        process_key="process_key",
+        thread_key="thread",
+        time_ns="start",
+        domain="domain_name",
+        name="name",
+        category="category_name",
+        color_argb="color_argb",
+        payload="payload",
+    ).pipe(conform, MARKS)
 
 
 def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
@@ -139,10 +135,11 @@ def _add_nulls(events: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.DataFr
 
 
 def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    domain = fill_null(events["domain"], 0)  # the default domain
-    for column in (domain, process_key(events["thread"]).alias("process_key"), names.alias("name")):
-        events = set_column(events, column)
-    return events
+    return events.with_columns(
+        pl.col("domain").fill_null(0),  # the default domain
+        process_key=process_key(events["thread"]),
+        name=names,
+    )
 
 
 def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Series:

@@ -375,7 +375,7 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
     op_row, call_row = launches["op_id"].to_numpy(), launches["call_row"].to_numpy().astype(np.int64)
     start, end = (gpu_ops[name].to_numpy()[op_row] for name in ("start_ns", "end_ns"))
     ops = index_rows(gpu_ops[[*keys]], op_row)
-    targets = _list_targets(ops)
+    targets = ops.unique().sort(*keys[1:], keys[0])
     if len(targets) == 1:
         target = np.zeros(len(ops), dtype=np.int64)
     else:
@@ -394,16 +394,6 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
     )
 
 
-def _list_targets(keys: pl.DataFrame) -> pl.DataFrame:
-    """List the distinct targets by device, stream and process.
-
-    A single target, the usual case, needs no sort.
-    """
-    if all((column == column[0]).all() for column in [keys[name].to_numpy() for name in keys.columns]):
-        return keys.head(1)
-    return keys.unique().sort(*keys.columns[1:], keys.columns[0])
-
-
 class _Windows(Struct, frozen=True, kw_only=True):
     """Operations of one target inside ranges: segments of operations in order of their calls' positions."""
 
@@ -420,8 +410,7 @@ class _Windows(Struct, frozen=True, kw_only=True):
     @property
     def position(self) -> Int64s:
         """Return the position of each operation's call."""
-        position: Int64s = self.inside.position[self.launch]
-        return position
+        return self.inside.position[self.launch]
 
     @property
     def first_segments(self) -> Int64s:

@@ -122,8 +122,7 @@ def _is_during_any(times: Int64s, start: Int64s, end: Int64s) -> Bools:
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])
     before = np.searchsorted(start, times, side="right") - 1
-    is_during: Bools = (before >= 0) & (times <= reach[np.maximum(before, 0)])
-    return is_during
+    return (before >= 0) & (times <= reach[np.maximum(before, 0)])
 
 
 def _choose_waited(waited: Waited, position: NDArray[np.uint32], is_chosen: Bools) -> Waited:

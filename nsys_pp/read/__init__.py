@@ -7,7 +7,7 @@ from pathlib import Path
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.parts import check_part_blocks, is_part, open_part_blocks, read_part
-from nsys_pp.read.readers import ReadOptions, find_reader, find_reports
+from nsys_pp.read.readers import find_reader, find_reports
 
 __all__ = [
     "check_part_blocks",
@@ -43,7 +43,7 @@ def read_report(
         raise ReportError(
             f"`{path}` is a part, made for `nsys-pp merge`", "name the report that it was extracted from"
         )
-    return find_reader(path).read(path, ReadOptions(need=need, nsys=nsys))
+    return find_reader(path).read(path, need, nsys)
 
 
 def inspect_report(path: Path) -> None:

@@ -189,8 +189,7 @@ def _identify_program(program: str) -> str:
     """
     path = Path(program).resolve()
     status = path.stat()
-    text = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
-    return hashlib.sha256(os.fsencode(text)).hexdigest()[:8]
+    return hashlib.sha256(os.fsencode(f"{path}\0{status.st_size}\0{status.st_mtime_ns}")).hexdigest()[:8]
 
 
 def _read_state(report: Path) -> str:

@@ -203,6 +203,7 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
     """
     uri = check_database(path)
     complaints: list[str] = []
+    is_whole = True
     try:
         with closing(sqlite3.connect(uri, uri=True, check_same_thread=False)) as connection:
             connection.text_factory = lambda text: text.decode("utf-8", "replace")
@@ -217,15 +218,8 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
                     complaints += [line for line in text.splitlines() if not line.startswith("***")]
             finally:
                 timer.cancel()
-    except sqlite3.OperationalError as error:
-        if "interrupt" in str(error):
-            return Integrity(complaints=_drop_ok(complaints), is_whole=False)
-        return Integrity(complaints=(*_drop_ok(complaints), str(error)), is_whole=False)
     except (sqlite3.Error, UnicodeError) as error:  # its messages need not be UTF-8
-        text = "the catalog is not text" if isinstance(error, UnicodeError) else str(error)
-        return Integrity(complaints=(*_drop_ok(complaints), text), is_whole=False)
-    return Integrity(complaints=_drop_ok(complaints), is_whole=True)
-
-
-def _drop_ok(complaints: list[str]) -> tuple[str, ...]:
-    return tuple(line for line in complaints if line != "ok")
+        is_whole = False
+        if not isinstance(error, sqlite3.OperationalError) or "interrupt" not in str(error):
+            complaints.append("the catalog is not text" if isinstance(error, UnicodeError) else str(error))
+    return Integrity(complaints=tuple(line for line in complaints if line != "ok"), is_whole=is_whole)

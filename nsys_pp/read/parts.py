@@ -187,19 +187,13 @@ def read_part(
 class PackedFrames(Mapping[str, pl.DataFrame]):
     """Frames of a part, each unpacked when it is used and not kept: a run of many parts needs them once.
 
-    Args:
+    Attributes:
         packed: Compressed frames by name.
         path: The part, for errors.
     """
 
     def __init__(self, packed: Mapping[str, bytes], path: Path) -> None:
-        self._packed = packed
-        self._path = path
-
-    @property
-    def packed(self) -> Mapping[str, bytes]:
-        """Return the compressed frames by name."""
-        return self._packed
+        self.packed, self.path = packed, path
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         """Unpack a frame.
@@ -208,19 +202,19 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
             KeyError: It was not read.
             ReportError: The part is damaged.
         """
-        packed = self._packed[name]
+        packed = self.packed[name]
         try:
             return _unpack([packed], name)[0]
         except DAMAGES as error:
-            raise damaged_error(self._path) from error
+            raise damaged_error(self.path) from error
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names."""
-        return iter(self._packed)
+        return iter(self.packed)
 
     def __len__(self) -> int:
         """Return the number of frames."""
-        return len(self._packed)
+        return len(self.packed)
 
 
 def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tuple[pl.DataFrame, list[int]]:

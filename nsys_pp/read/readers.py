@@ -19,7 +19,7 @@ from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import FORMAT
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
-from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
+from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.arrow import has_session, is_table_directory, read_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexported
 from nsys_pp.read.files import check_database, unreadable_error
@@ -31,25 +31,13 @@ _read_sqlite: Callable[..., RawReport] = import_on_call("nsys_pp.read.sqlite:rea
 _check_sqlite: Callable[[Path], None] = import_on_call("nsys_pp.read.sqlite:check_sqlite")
 
 
-class ReadOptions(Struct, frozen=True, kw_only=True):
-    """Options of reading a report.
-
-    Attributes:
-        need: Groups of tables and columns to read in addition to the session.
-        nsys: Program that exports; found by `$NSYS_PP_NSYS` or on PATH if None.
-    """
-
-    need: frozenset[Group] = ALL_GROUPS
-    nsys: str | Path | None = None
-
-
 class Reader(Struct, frozen=True, kw_only=True):
     """A kind of input that is read as a report.
 
     Attributes:
         suffixes: Suffixes of its files, by which they are found in folders; () for folders.
         accepts: Returns whether a path is of this kind.
-        read: Reads the report; raises a `ReportError` if that fails.
+        read: Reads the groups `need` of the report, exported by `nsys`; raises a `ReportError` if that fails.
         inspect: Raises a `ReportError` if the path is not a report, as far as a quick look tells.
         check: Raises a `ReportError` if the file shows that it is incomplete.
         has_end: Files that pass the check are complete; others are watched until they stop changing.
@@ -57,14 +45,10 @@ class Reader(Struct, frozen=True, kw_only=True):
 
     suffixes: tuple[str, ...]
     accepts: Callable[[Path], bool]
-    read: Callable[[Path, ReadOptions], RawReport]
+    read: Callable[[Path, frozenset[Group], str | Path | None], RawReport]
     inspect: Callable[[Path], object]
     check: Callable[[Path], object] = lambda path: None
     has_end: bool = False
-
-
-def _read_unexported(path: Path, options: ReadOptions) -> RawReport:
-    return replace(_read_sqlite(export_report(path, nsys=options.nsys), need=options.need), path=path)
 
 
 def _check_recording(path: Path) -> None:
@@ -76,20 +60,22 @@ READERS: tuple[Reader, ...] = (
     Reader(
         suffixes=UNEXPORTED_SUFFIXES,
         accepts=is_unexported,
-        read=_read_unexported,
+        read=lambda path, need, nsys: replace(
+            _read_sqlite(export_report(path, nsys=nsys), need=need), path=path
+        ),
         inspect=_check_recording,  # it is exported where it is read
         check=_check_recording,
     ),
     Reader(
         suffixes=(),
         accepts=is_table_directory,
-        read=lambda path, options: read_table_directory(path, need=options.need),
+        read=lambda path, need, nsys: read_table_directory(path, need=need),
         inspect=lambda path: read_table_directory(path, need=frozenset()),
     ),
     Reader(
         suffixes=(".sqlite",),
         accepts=lambda path: True,
-        read=lambda path, options: _read_sqlite(path, need=options.need),
+        read=lambda path, need, nsys: _read_sqlite(path, need=need),
         inspect=_check_sqlite,
         check=check_database,
         has_end=True,

@@ -436,10 +436,12 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
 
         read = database.map(partial(_read_source, path, export), [sources[at] for at in order], follow=follow)
         rows = [rows for _, rows in sorted(zip(order, read, strict=True), key=lambda one: one[0])]
-        frames = assemble((source.table.frame, one.frame) for source, one in zip(sources, rows, strict=True))
+        frames = assemble((source.table.frame, own) for source, (own, _) in zip(sources, rows, strict=True))
         tally = tally_rows(sources, frames)
         suspects = _count_missing(path, tally, export)
-        suspects |= {source.name for source, one in zip(sources, rows, strict=True) if not one.is_in_order}
+        suspects |= {
+            source.name for source, (_, is_in_order) in zip(sources, rows, strict=True) if not is_in_order
+        }
         if need and (damage := database.call(partial(_find_damage, path, export, sorted(suspects)))):
             warnings.warn(
                 f"`{path}` is damaged, so rows may be missing or wrong (SQLite: {damage});"
@@ -543,12 +545,10 @@ def _find_last_rows(connection: Connection, names: Sequence[str]) -> dict[str, i
     return {name: int(column[0] or 0) for name, column in zip(names, rows.columns, strict=True)}
 
 
-class _SourceRows(Struct, frozen=True):
-    frame: pl.DataFrame  # from `shape_rows`
-    is_in_order: bool  # of the row ids
-
-
-def _read_source(path: Path, export: _Export, connection: Connection, source: Source) -> _SourceRows:
+def _read_source(
+    path: Path, export: _Export, connection: Connection, source: Source
+) -> tuple[pl.DataFrame, bool]:
+    """Read a table: its rows from `shape_rows`, and whether they are in order of the row ids."""
     has_row_id, most_rows = source.name in export.last_rows, export.last_rows.get(source.name, 0)
     for is_exact in (False, True):
         columns = _list_expressions(source, has_row_id=has_row_id, is_exact=is_exact)
@@ -564,7 +564,7 @@ def _read_source(path: Path, export: _Export, connection: Connection, source: So
     if is_exact:
         _refuse_text(path, source, frame)
     ids = next((ours for ours, theirs in source.columns.items() if theirs == ROW_ID), _ORDER)
-    return _SourceRows(shape_rows(source, frame), ids not in frame.columns or frame[ids].is_sorted())
+    return shape_rows(source, frame), ids not in frame.columns or frame[ids].is_sorted()
 
 
 def _list_expressions(source: Source, *, has_row_id: bool, is_exact: bool) -> dict[str, tuple[str, str]]:

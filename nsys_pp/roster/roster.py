@@ -137,11 +137,9 @@ def _describe_shared_ranks(identities: Sequence[Identity], roster: pl.DataFrame)
         .filter(pl.col("owners") > 1, pl.col("report").list.len() > 1)
         .sort("rank")
     )
-    if claims.is_empty():
-        return
-    rank, reports = claims.select("rank", "report").row(0)
     more = f" (and {len(claims) - 1:,} more)" if len(claims) > 1 else ""
-    yield f"rank {rank}{more} ran in several processes: {_name(identities, reports)}"
+    for rank, reports in claims.select("rank", "report").head(1).rows():
+        yield f"rank {rank}{more} ran in several processes: {_name(identities, reports)}"
 
 
 def find_strangers(
@@ -320,11 +318,14 @@ def build_roster(
     }
     if layout is not None and not ranks:
         ranks = number_gpus(identities, machines, gpus, count_ranks(layout))
-    rows = [
-        _build_row(device, machines, gpus.get(device), ranks.get(device))
-        for device in list_process_devices(identities)
-    ]
-    roster = pl.DataFrame(rows, schema={**ROSTER}, strict=False).with_columns(pid=pid(pl.col("process_key")))
+    roster = pl.DataFrame(
+        [
+            _build_row(device, machines, gpus.get(device), ranks.get(device))
+            for device in list_process_devices(identities)
+        ],
+        schema={**ROSTER},
+        strict=False,
+    ).with_columns(pid=pid(pl.col("process_key")))
     if layout is None:
         roster = _add_named_coordinates(roster, identities)
     else:

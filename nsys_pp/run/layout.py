@@ -207,8 +207,7 @@ class TraceLayout:
             else:
                 own = [(placement, row) for placement, row in rows.values() if placement.machine == machine]
                 placement = replace(own[0][0], rows={row.name: row for _, row in own})
-            on_trace = replace(placement, clock=Clock.fixed(0))
-            placed.append(PlacedDrawing(drawing=drawing, placement=on_trace))
+            placed.append(PlacedDrawing(drawing=drawing, placement=replace(placement, clock=Clock.fixed(0))))
         return placed
 
     def _build_placement(self, recorded: Input, tracks: Iterable[Track]) -> Placement:

@@ -152,8 +152,9 @@ def _join_links(activities: pl.DataFrame, report: Report) -> pl.DataFrame:
     arrows = arrows.filter(pl.col("number") < MOST_ARROWS).with_row_index("arrow")
     high = pl.lit((sequence_id(report.fingerprint) << 32) | _FLOW_BIT, pl.UInt64)
     arrows = arrows.with_columns(flow_id=pl.col("arrow").cast(pl.UInt64) + high)
-    ends = arrows.select("activity_id", "flow_id")
-    drawn = activities.join(ends, on="activity_id", how="left", maintain_order="left")
+    drawn = activities.join(
+        arrows.select("activity_id", "flow_id"), on="activity_id", how="left", maintain_order="left"
+    )
     for number, of_number in sorted(arrows.partition_by("number", as_dict=True).items()):
         begins = of_number.select("flow_id", activity_id="origin")
         joined = drawn.join(begins, on="activity_id", how="left", maintain_order="left", suffix="_begin")
@@ -230,20 +231,19 @@ def view_report(
         from nsys_pp.aggregates.items import count_memory_in_use  # a trace rarely needs it
 
         counters = pl.concat([counters, count_memory_in_use(report.memory_events)])
-    drawn = replace(
-        report,
-        gpu_ops=window.cut(gpu_ops),
-        api_calls=window.cut(api_calls),
-        ranges=window.cut(ranges.with_columns(parents)),
-        marks=window.cut(marks, "time_ns", "time_ns"),
-        activities=window.cut(activities),
-        counters=window.cut(counters, "time_ns", "time_ns"),
-        sampled_metrics=_choose_metrics(report, detail, show, window),
-        processes=processes,
-        threads=threads,
-    )
     return View(
-        report=drawn,
+        report=replace(
+            report,
+            gpu_ops=window.cut(gpu_ops),
+            api_calls=window.cut(api_calls),
+            ranges=window.cut(ranges.with_columns(parents)),
+            marks=window.cut(marks, "time_ns", "time_ns"),
+            activities=window.cut(activities),
+            counters=window.cut(counters, "time_ns", "time_ns"),
+            sampled_metrics=_choose_metrics(report, detail, show, window),
+            processes=processes,
+            threads=threads,
+        ),
         projections=window.cut(projections, "gpu_start_ns", "gpu_end_ns"),
         crossing=report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"],
         job_ranges=JOB_RANGES.to_frame() if job_ranges is None else job_ranges,
@@ -263,8 +263,10 @@ def _choose_metrics(
         sampled = tuple(metric for metric in sampled if metric.ends_ns is None)
     if "metrics" in show:
         return sampled
-    of_network = tuple(metric for metric in sampled if metric.ends_ns is not None)
-    return (*(() if detail == "jobs" else summarise_metrics(sampled)), *of_network)
+    return (
+        *(() if detail == "jobs" else summarise_metrics(sampled)),
+        *(metric for metric in sampled if metric.ends_ns is not None),
+    )
 
 
 def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str) -> pl.DataFrame:
@@ -312,14 +314,16 @@ def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
         .filter(pl.col("call_row") >= 0)
         .sort("start_ns", "op_id")
         .unique("call_row", keep="first", maintain_order=True)
-        .with_columns(flow_id=pl.col("call_row").cast(pl.UInt64) + high)
-        .select("op_id", pl.col("call_row").cast(pl.UInt32), "flow_id")
+        .select(
+            "op_id", pl.col("call_row").cast(pl.UInt32), flow_id=pl.col("call_row").cast(pl.UInt64) + high
+        )
     )
-    ops = ops.join(flows.drop("call_row"), on="op_id", how="left", maintain_order="left")
-    calls = calls.with_row_index("call_row").join(
-        flows.drop("op_id"), on="call_row", how="left", maintain_order="left"
+    return (
+        ops.join(flows.drop("call_row"), on="op_id", how="left", maintain_order="left"),
+        calls.with_row_index("call_row").join(
+            flows.drop("op_id"), on="call_row", how="left", maintain_order="left"
+        ),
     )
-    return ops, calls
 
 
 def project_report(
@@ -464,8 +468,11 @@ def describe_training(
     messages = find_messages(launched_ops, requests=links.requests, jobs=jobs, halves=halves)
     is_marked = not (jobs.is_empty() and step_ranges.is_empty() and messages.is_empty())
     if not is_marked and not with_tables:  # a trace shows nothing of it
-        empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
-        return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
+        return ReportTraining(
+            preset=rules.name,
+            unmatched=rules.unmatched,
+            frames={name: schema.to_frame() for name, schema in REPORT_FRAMES.items()},
+        )
     steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, ops=launched_ops)
     between, of_between = list_unmarked_backwards(named), "process" if scope == "auto" else scope
     if not _IS_SCHEDULED[kinds].any() and len(gaps := list_gaps(named)):
@@ -732,16 +739,18 @@ def draw(
     """Draw a report by the options of its part, or its events that overlap a window."""
     if "details" not in _DETAIL_GROUPS[options.detail]:  # they were read for aggregates only
         report = replace(report, op_details=OpDetails())
-    view = view_report(
-        report,
-        projections,
-        detail=options.detail,
-        flows=options.flows,
-        show=options.show,
-        job_ranges=job_ranges,
-        window=window,
+    return draw_report(
+        view_report(
+            report,
+            projections,
+            detail=options.detail,
+            flows=options.flows,
+            show=options.show,
+            job_ranges=job_ranges,
+            window=window,
+        ),
+        detail=options.detail,  # type: ignore[arg-type]
     )
-    return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
 
 
 def _drawn_groups(options: PartOptions) -> frozenset[Group]:

@@ -100,8 +100,7 @@ def list_family_times(report: Report, process_key: int, device_id: int) -> pl.Da
     is_own = (pl.col("process_key") == process_key) & (pl.col("device_id") == device_id)
     ops = report.gpu_ops.filter(is_own, pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS))
     if len(report.op_details.row):
-        full_name = report.op_details.gather("full_name", ops["op_id"])
-        ops = ops.with_columns(name=pl.coalesce(full_name, "name"))
+        ops = ops.with_columns(name=pl.coalesce(report.op_details.gather("full_name", ops["op_id"]), "name"))
     return (
         classify_operations(ops.select("kind", "name", "is_communication", "start_ns", "end_ns"))
         .with_columns(pl.col("family").cast(pl.String))
@@ -301,11 +300,11 @@ def list_windows(metrics: Iterable[SampledMetric], *, most: int = sys.maxsize) -
 
 def list_collectives(report: Report, requests: pl.DataFrame) -> pl.DataFrame:
     """List the collectives of a report whose size is known (`NETWORK_COLLECTIVES`)."""
-    sized = requests.filter(~pl.col("call").is_in(_MESSAGES)).drop_nulls("size_bytes")
-    starts = report.gpu_ops.select("op_id", "start_ns")
     return (
-        sized.select("op_id", "size_bytes")
-        .join(starts, on="op_id", how="inner")
+        requests.filter(~pl.col("call").is_in(_MESSAGES))
+        .drop_nulls("size_bytes")
+        .select("op_id", "size_bytes")
+        .join(report.gpu_ops.select("op_id", "start_ns"), on="op_id", how="inner")
         .sort("start_ns")
         .pipe(conform, NETWORK_COLLECTIVES)
     )
@@ -396,14 +395,16 @@ def sum_other_threads(report: Report, bubbles: pl.DataFrame, *, launches: pl.Dat
             *_BUBBLE, name=pl.lit("", pl.String), time_ns=pl.lit(0, pl.Int64), count=pl.lit(0, pl.Int64)
         )
     ]
-    items = _list_items(report, launches)
-    titles = (
-        pl.concat([report.active_threads, report.threads])
-        .unique("thread_key", keep="first")
-        .select("thread_key", thread=pl.col("name").str.replace_all(_DIGITS, "*"))
-    )
-    items = items.join(titles, on="thread_key", how="left").with_columns(
-        pl.col("thread").fill_null(NO_NAME), process_key=process_key(pl.col("thread_key"))
+    items = (
+        _list_items(report, launches)
+        .join(
+            pl.concat([report.active_threads, report.threads])
+            .unique("thread_key", keep="first")
+            .select("thread_key", thread=pl.col("name").str.replace_all(_DIGITS, "*")),
+            on="thread_key",
+            how="left",
+        )
+        .with_columns(pl.col("thread").fill_null(NO_NAME), process_key=process_key(pl.col("thread_key")))
     )
     with_gpus = report.devices["process_key"].implode()
     for key, own in bubbles.partition_by(_DEVICE, as_dict=True, maintain_order=True).items():
@@ -575,8 +576,7 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
     items |= {activity: calls[row] for activity, row in _ROWS.items() if row in calls}
     for row in filter(calls.__contains__, _WITH_STACKS):
         outlines = calls[row].with_columns(name=_outline_stacks(calls[row]["stack"]).cast(NAME))
-        times = _sum_times(known, outlines).drop_nulls("name")
-        parts.append(times.with_columns(activity=pl.lit("stack")))
+        parts.append(_sum_times(known, outlines).drop_nulls("name").with_columns(activity=pl.lit("stack")))
     if (_SAMPLES,) in rows:
         parts += _count_samples(rows[_SAMPLES,], known)
     for activity, frame in items.items():
@@ -643,9 +643,8 @@ def _outline_stacks(stacks: pl.Series) -> pl.Series:
 def _count_samples(samples: pl.DataFrame, bubbles: pl.DataFrame) -> list[pl.DataFrame]:
     """Count the samples of launching threads inside bubbles, by innermost function and by stack."""
     samples = samples.sort("start_ns")
-    innermost = pl.col("outline").str.split(_CALLER).list.first()
     samples = samples.with_columns(_outline_stacks(samples["stack"])).with_columns(
-        name=pl.coalesce(innermost, pl.col("name").cast(pl.String))
+        name=pl.coalesce(pl.col("outline").str.split(_CALLER).list.first(), pl.col("name").cast(pl.String))
     )
     inside = samples.join_asof(
         bubbles.select(*_BUBBLE, "thread_key", "end_ns", start="start_ns").sort("start"),

@@ -203,8 +203,7 @@ def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
         for direction in ("sent", "received"):
             of = pl.col("direction") == direction
             columns[f"{direction}_bytes"] = pl.when(of.any()).then(pl.col("bytes").filter(of).sum())
-            peak = pl.col("peak_bytes_per_ns").filter(of).max()
-            columns[f"{direction}_peak_bytes_per_s"] = peak * NS_PER_S
+            columns[f"{direction}_peak_bytes_per_s"] = pl.col("peak_bytes_per_ns").filter(of).max() * NS_PER_S
         parts.append(
             pl.concat(devices)
             .group_by("step", "source")
@@ -232,8 +231,7 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     """
     wanted = {at: one for at, one in enumerate(run.inputs) if reports is None or at in reports}
     own = {one.path: {} if is_part(one.path) else one.part.frames for one in wanted.values()}
-    work = partial(read_bubble_hosts, nsys=run.batch.nsys)
-    read = run.batch.map("reading hosts", list(own), work, own)
+    read = run.batch.map("reading hosts", list(own), partial(read_bubble_hosts, nsys=run.batch.nsys), own)
     parts = [HOST_TIMES.to_frame()]
     lanes = run.numbered_steps.lanes.select("lane", "report", *_DEVICE)
     kept = training.steps.select("lane", "step")

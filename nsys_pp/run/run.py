@@ -570,10 +570,9 @@ def number_run(
         .select("clock", report="reports", clock_group="group", bound_ns="bound_ns")
         .explode("report")
     )
-    first = [report for report, of in enumerate(captures.first) if of == report]
     placed = (
         roster.join(bounds, on="report", how="left", maintain_order="left")
-        .filter(pl.col("report").is_in(first))
+        .filter(pl.col("report").is_in([report for report, of in enumerate(captures.first) if of == report]))
         .pipe(conform, ROSTER_WITH_BOUNDS)
     )
     lanes_found, notes = build_lanes(placed, frames["jobs"], frames["steps"], frames["messages"])
@@ -681,7 +680,12 @@ def find_training(
                 if groups
             ),
             *describe_cuts(run_steps),
-            *_note_positions(jobs),
+            *(
+                f"{format_count(count, 'backward')} without a range: what is launched between a forward and"
+                f" the optimizer after it (`{BY_POSITION}`)"
+                for count in [jobs.filter(pl.col("name") == BY_POSITION).height]
+                if count
+            ),
             *unknown,
             *unpaired,
             *uncertain,
@@ -705,13 +709,6 @@ def _list_pauses(
         ]
         rows += [(lane, int(one[1]), int(after[0])) for one, after in pairwise(windows) if after[0] > one[1]]
     return pl.DataFrame(rows, schema=PAUSES, orient="row")
-
-
-def _note_positions(jobs: pl.DataFrame) -> list[str]:
-    """Note the backwards that no range names."""
-    count = jobs.filter(pl.col("name") == BY_POSITION).height
-    what = f"{format_count(count, 'backward')} without a range: what is launched between a forward and the"
-    return [f"{what} optimizer after it (`{BY_POSITION}`)"] if count else []
 
 
 def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
@@ -888,9 +885,9 @@ class Run:
     @cached_property
     def row_counts(self) -> pl.DataFrame:
         """Rows of all reports: read, used, and left out by reason (`RUN_ROW_COUNTS`)."""
-        frames = [recorded.part.frames["row_counts"] for recorded in self.inputs]
-        paths = [recorded.path for recorded in self.inputs]
-        return collect_row_counts(dict(zip(paths, frames, strict=True)))
+        return collect_row_counts(
+            {recorded.path: recorded.part.frames["row_counts"] for recorded in self.inputs}
+        )
 
     @cached_property
     def roster(self) -> pl.DataFrame:
@@ -899,9 +896,11 @@ class Run:
         Raises:
             NsysPPError: A rank exceeds the layout, or `rank_from` matches no file name.
         """
-        identities = [recorded.identity for recorded in self.inputs]
         return build_run_roster(
-            identities, layout=self._layout, rank_from=self._rank_from, offsets_ns=self._offsets_ns
+            [recorded.identity for recorded in self.inputs],
+            layout=self._layout,
+            rank_from=self._rank_from,
+            offsets_ns=self._offsets_ns,
         )
 
     @cached_property
@@ -950,10 +949,9 @@ class Run:
     @cached_property
     def capture_windows(self) -> list[tuple[int, int]]:
         """Start and end of each report among the captures of its session, on the trace's clock."""
-        sessions = (recorded.identity.session for recorded in self.inputs)
         starts = [
-            session.time_shift_ns + int(clock.offset_ns[0])
-            for session, clock in zip(sessions, self.clocks.clocks, strict=True)
+            recorded.identity.session.time_shift_ns + int(clock.offset_ns[0])
+            for recorded, clock in zip(self.inputs, self.clocks.clocks, strict=True)
         ]
         return self.captures.list_windows(starts)
 

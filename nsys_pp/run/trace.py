@@ -523,8 +523,7 @@ def divide_by_steps(run: Run, builder: TraceBuilder, content: TraceContent, *, m
             .sort()
             .to_list()
         )
-        owners = _list_owners(run, contents)
-        pieces.append(_describe_piece(run, title, contents.shown, owners, steps=numbers))
+        pieces.append(_describe_piece(run, title, contents.shown, _list_owners(run, contents), steps=numbers))
     described = _describe_piece(run, "overview", overview.shown, _list_owners(run, overview))
     return Division(split="step", overview=described, pieces=pieces, omits_ranges=False)
 
@@ -617,8 +616,7 @@ def _build_overview(run: Run, drawn: Drawn, *, max_events: int) -> tuple[Piece, 
         shown += [report for report in drawn.training if isinstance(report, PlacedReport)]
         if count_events(shown) <= max_events:
             break
-    overview = _describe_piece(run, "overview", shown, _list_owners(run, drawn))
-    return overview, is_kept is is_busy_track
+    return _describe_piece(run, "overview", shown, _list_owners(run, drawn)), is_kept is is_busy_track
 
 
 def _describe_piece(
@@ -674,10 +672,9 @@ def _list_owners(run: Run, drawn: Drawn) -> dict[RowKey, RowOwner]:
             continue
         machine, rows = report.placement.machine, report.placement.rows
         ranks: dict[str, list[int]] = {gpu["local"]: gpu["rank"] for gpu in gpus_of.get(index, [])}
-        local = recorded.identity.devices.select(*keys, local="gpu")
         first = (
             run.roster.filter(report=index)
-            .join(local, on=keys, maintain_order="left")
+            .join(recorded.identity.devices.select(*keys, local="gpu"), on=keys, maintain_order="left")
             .group_by("pid", maintain_order=True)
             .agg(pl.col("local").first())
         )

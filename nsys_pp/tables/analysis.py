@@ -182,8 +182,7 @@ def classify_training(training: Training) -> pl.DataFrame:
 
     Each name is classified once.
     """
-    named = training.kernels.with_columns(name=pl.coalesce("full_name", "name"))
-    return classify_operations(named)
+    return classify_operations(training.kernels.with_columns(name=pl.coalesce("full_name", "name")))
 
 
 class Evidence:

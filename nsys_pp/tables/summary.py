@@ -607,10 +607,9 @@ _ANY = "any of them"
 
 
 def _build_sync(summary: Summary, groups: Groups) -> pl.DataFrame:
-    is_wait = pl.col("name").cast(pl.String).str.contains(WAITING_CALL)
     calls = (
         summary.frames["call_aggregates"]
-        .filter(pl.col("api") == "cuda", is_wait)
+        .filter(pl.col("api") == "cuda", pl.col("name").cast(pl.String).str.contains(WAITING_CALL))
         .with_columns(pl.col("name").cast(pl.String))
     )
     hosts = add_groups(summary.frames["host_times"], summary, groups)
@@ -730,10 +729,9 @@ def _build_launches(summary: Summary, groups: Groups) -> pl.DataFrame:
         max_queue_count=pl.col("queue_most").max(),
         **{name: pl.col(name).sum() for name in _COUNTS},
     )
-    spans = sum_by(times, groups, span_ns=pl.col("span_ns").sum())
-    return join_by(join_by(delays, queues, groups), spans, groups).with_columns(
-        mean_queue_count=share("queued_ns", "span_ns")
-    )
+    return join_by(
+        join_by(delays, queues, groups), sum_by(times, groups, span_ns=pl.col("span_ns").sum()), groups
+    ).with_columns(mean_queue_count=share("queued_ns", "span_ns"))
 
 
 LAUNCH_TABLE = _define(

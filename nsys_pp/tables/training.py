@@ -1190,9 +1190,8 @@ def build_network_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
         sums: `NETWORK_SUMS`.
     """
     machines = training.lanes.select("lane", "machine")
-    sender = machines.rename({"lane": "sender"})
     messages = (
-        training.transfers.join(sender, on="sender")
+        training.transfers.join(machines.rename({"lane": "sender"}), on="sender")
         .join(machines.rename({"lane": "receiver", "machine": "to"}), on="receiver")
         .filter(pl.col("machine") != pl.col("to"))
         .drop_nulls(["size_bytes", "step"])

@@ -216,10 +216,9 @@ def _transfers(transfers: pl.DataFrame, zero_ns: int) -> dict[str, Any]:
 
 
 def _spans(frame: pl.DataFrame, zero_ns: int, *others: str) -> dict[str, Any]:
-    codes = [pl.col(name).to_physical() for name in others]
     columns = frame.select(
         "lane",
-        *codes,
+        *[pl.col(name).to_physical() for name in others],
         start=pl.col("start_ns") - zero_ns,
         duration=pl.col("end_ns") - pl.col("start_ns"),
     )
@@ -235,9 +234,9 @@ def embed_json(value: Any) -> str:
 
 
 @cache
-def read_page_file(name: str) -> str:
-    """Read a file of the page: a style or a script."""
-    return files("nsys_pp.output.chart").joinpath("static", name).read_text(encoding="utf-8")
+def read_page_file(name: str, folder: str = "chart") -> str:
+    """Read a file of a page: a style or a script."""
+    return files(f"nsys_pp.output.{folder}").joinpath("static", name).read_text(encoding="utf-8")
 
 
 @cache
@@ -286,8 +285,7 @@ def pack_column(values: pl.Series) -> dict[str, Any]:
     if values.dtype.is_float():
         if values.null_count():
             missing = {"missing": -1}
-        array = values.fill_null(-1).to_numpy().astype("<f8")
-        return {"type": "f64", "data": _encode(array), **missing}
+        return {"type": "f64", "data": _encode(values.fill_null(-1).to_numpy().astype("<f8")), **missing}
     whole = values.cast(pl.Int64)
     present = whole.drop_nulls().to_numpy()
     low, high = int(present.min(initial=0)), int(present.max(initial=0))

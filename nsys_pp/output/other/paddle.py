@@ -128,13 +128,12 @@ def _find_steps(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     partial = drawn.group_by("step").agg(
         is_partial=pl.col("is_partial").any() | (pl.col("lane").n_unique() < drawn["lane"].n_unique())
     )
-    reach_ns = pl.col("end_ns").cum_max().shift(1)
     return (
         jobs.filter(pl.col("step").is_not_null())
         .group_by("step")
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
         .sort("step")
-        .with_columns(start_ns=pl.max_horizontal("start_ns", reach_ns))
+        .with_columns(start_ns=pl.max_horizontal("start_ns", pl.col("end_ns").cum_max().shift(1)))
         .with_columns(end_ns=pl.max_horizontal("start_ns", "end_ns"))
         .join(partial, on="step", how="left", maintain_order="left")
         .with_columns(pl.col("is_partial").fill_null(True))
@@ -178,8 +177,7 @@ def _pair_events(
         pl.lit(0, pl.Int64).alias("depth"),
         cat=pl.lit("step"),
     )
-    shown = {at: row for at, (_, row) in enumerate(numbered, 1)}
-    return _order_events(pl.concat([of_steps, of_jobs])), shown
+    return _order_events(pl.concat([of_steps, of_jobs])), {at: row for at, (_, row) in enumerate(numbered, 1)}
 
 
 def _order_events(slices: pl.DataFrame) -> pl.DataFrame:

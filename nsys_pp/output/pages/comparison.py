@@ -282,10 +282,9 @@ def _draw_kernels(source: ComparisonSource) -> Drawn:
         piece = Piece(key=_COLORS.get(row["verdict"], "compute"), value=row["size"], text=text)
         return Bar(label=row["subject"], pieces=(piece,), text=text, is_marked=row["verdict"] in _COLORS)
 
-    rows = families.sort(pl.col("size").abs(), descending=True)
     return Drawn(
         html=draw_rows(
-            rows,
+            families.sort(pl.col("size").abs(), descending=True),
             build,
             caption="B less A, per rank and step{of}",
             most=MANY,

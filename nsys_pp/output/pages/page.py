@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import Any, BinaryIO
 
 import polars as pl
@@ -116,7 +114,8 @@ def write_page(
     parts = {
         "policy": "script-src 'unsafe-inline'; img-src data: blob:; " if scripts else "",
         "title": escape(clean(title)),
-        "style": _read_file("page.css") + (_read_file("comparison.css") if is_pair else ""),
+        "style": read_page_file("page.css", "pages")
+        + (read_page_file("comparison.css", "pages") if is_pair else ""),
         "run": "run pair" if is_pair else "run",
         "facts": format_list(facts),
         "contents": "".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in sections),
@@ -129,14 +128,16 @@ def write_page(
     }
     if scripts:
         data = embed_json({name: contents.data for name, (contents, _) in drawn.items() if contents.data})
-        script = wrap_scripts([read_page_file("columns.js"), *(_read_file(f"{name}.js") for name in scripts)])
+        script = wrap_scripts(
+            [read_page_file("columns.js"), *(read_page_file(f"{name}.js", "pages") for name in scripts)]
+        )
         absent = '<p class="absent">Heat map and charts need JavaScript; bars and tables do not.</p>'
         parts["noscript"] = f"<noscript>{absent}</noscript>\n"
         parts["scripts"] = (
             '<div id="tip" role="tooltip" hidden></div>\n'
             f'<script type="application/json" id="data">{data}</script>\n<script>{script}</script>\n'
         )
-    output.write(fill_template(_read_file("page.html"), parts).encode("utf-8", "replace"))
+    output.write(fill_template(read_page_file("page.html", "pages"), parts).encode("utf-8", "replace"))
     return {
         name: "" if any(len(table.frame) for table in drawn[name][1]) else reason
         for name, reason in reasons.items()
@@ -162,9 +163,8 @@ def draw_rows(
         order: What the first rows are: "first", "largest", "slowest".
         options: Of `draw_bars`.
     """
-    bars = [build(row) for row in frame.head(most).iter_rows(named=True)]
     return draw_bars(
-        bars,
+        [build(row) for row in frame.head(most).iter_rows(named=True)],
         caption=caption.format(of=f", the {most} {order} of {len(frame):,}" if len(frame) > most else ""),
         **options,
     )
@@ -193,7 +193,7 @@ def draw_bars(
     rows = "".join(_draw_bar(bar, -low * scale, scale) for bar in bars)
     entries = "".join(
         '<span><svg width="12" height="12" aria-hidden="true">'
-        f'<rect width="12" height="12" rx="2" fill="{_fill(key)}"/></svg>{escape(text)}</span>'
+        f'<rect width="12" height="12" rx="2" fill="{color_of(key)}"/></svg>{escape(text)}</span>'
         for key, text in (legend or {}).items()
     )
     shown = f'<div class="legend">{entries}</div>' if entries else ""
@@ -338,7 +338,7 @@ def _draw_bar(bar: Bar, zero: float, scale: float) -> str:
             right += size
         if size:
             shapes.append(
-                f'<rect x="{at:.3f}%" width="{size:.3f}%" height="100%" fill="{_fill(piece.key)}">'
+                f'<rect x="{at:.3f}%" width="{size:.3f}%" height="100%" fill="{color_of(piece.key)}">'
                 f"<title>{escape(clean(piece.text))}</title></rect>"
             )
     if zero:
@@ -350,12 +350,3 @@ def _draw_bar(bar: Bar, zero: float, scale: float) -> str:
         f'<svg role="img" aria-label="{label}: {spoken}" width="100%" height="18">{"".join(shapes)}</svg>'
         f'<span class="value">{escape(clean(bar.text))}</span></div>'
     )
-
-
-def _fill(key: str) -> str:
-    return color_of(key)
-
-
-@cache
-def _read_file(name: str) -> str:
-    return files("nsys_pp.output.pages").joinpath("static", name).read_text(encoding="utf-8")

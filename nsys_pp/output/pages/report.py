@@ -392,7 +392,17 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
         "lanes": lanes.select("label", "stage", "machine").to_dicts(),
         "rows": name_rows(lanes),
         "steps": steps.rows(),
-        "lengths": _list_lengths(source, steps),
+        # of each step, or the mean of each block of steps; None for steps that the capture cuts
+        "lengths": steps.join_where(
+            source.step_lengths.rename({"step": "number"}),
+            pl.col("number") >= pl.col("step"),
+            pl.col("number") <= pl.col("last_step"),
+        )
+        .group_by("step")
+        .agg(pl.col("span_ns").mean())
+        .join(steps, on="step", how="right")
+        .sort("step")["span_ns"]
+        .to_list(),
         "grid": pack_table(columns.to_dict()),
         "metrics": [
             {"name": name, "title": title, "color": color_of(color), "meaning": meaning}
@@ -413,26 +423,6 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
             "parts": [source.trace_links.head, source.trace_links.middle, source.trace_links.tail],
         },
     }
-
-
-def _list_lengths(source: PageSource, steps: pl.DataFrame) -> list[float | None]:
-    """List the length of each step, or the mean of each block of steps.
-
-    It is None for steps that the capture cuts.
-    """
-    lengths: list[float | None] = (
-        steps.join_where(
-            source.step_lengths.rename({"step": "number"}),
-            pl.col("number") >= pl.col("step"),
-            pl.col("number") <= pl.col("last_step"),
-        )
-        .group_by("step")
-        .agg(pl.col("span_ns").mean())
-        .join(steps, on="step", how="right")
-        .sort("step")["span_ns"]
-        .to_list()
-    )
-    return lengths
 
 
 def _draw_bubbles(source: PageSource) -> Drawn:
@@ -495,20 +485,16 @@ def _draw_stragglers(source: PageSource) -> Drawn:
 
 def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
     """Draw a rank, stage or link; the table compares all steps, the verdict also those since a change."""
-    excess, finding = row["excess_fraction"] or 0.0, _find_straggler(source, row)
+    excess, place = row["excess_fraction"] or 0.0, ("straggler", row["what"], row["label"])
+    finding = next(
+        (one for one in source.verdict.findings if (one.kind, one.subject, one.label) == place), None
+    )
     is_slow = bool(row["is_slow"]) or finding is not None
     text = format_change(excess, row["noise_fraction"]) + ", slow" * is_slow
     if finding is not None and finding.since_step is not None:
         text += f" since step {finding.since_step}"
     piece = Piece(key="bubble" if is_slow else "compute", value=excess, text=text)
     return Bar(label=row["label"], pieces=(piece,), text=text, is_marked=is_slow)
-
-
-def _find_straggler(source: PageSource, row: dict[str, Any]) -> Finding | None:
-    """Find the finding on a rank or stage."""
-    place = ("straggler", row["what"], row["label"])
-    found = (one for one in source.verdict.findings if (one.kind, one.subject, one.label) == place)
-    return next(found, None)
 
 
 def _draw_communication(source: PageSource) -> Drawn:
@@ -621,10 +607,9 @@ def _draw_clocks(source: PageSource) -> Drawn:
             text=text,
         )
 
-    rows = frame.sort("bound_ns", descending=True, nulls_last=False)
     return Drawn(
         html=draw_rows(
-            rows,
+            frame.sort("bound_ns", descending=True, nulls_last=False),
             build,
             caption="Bound of the error of each clock against the others{of}",
             most=MANY,

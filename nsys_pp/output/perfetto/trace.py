@@ -591,8 +591,13 @@ def encode_drawing(
             report_stage(f"encoded {written:,} of {row_count:,} rows", written / row_count)
 
     count = threads or min(MAX_THREADS, pl.thread_pool_size())
+    batches = [  # the subtracks of a track and frame together
+        list(batch)
+        for path in drawn
+        for _, batch in groupby(enumerate(subtracks.get(path, ())), lambda one: id(one[1].source))
+    ]
     with ThreadPoolExecutor(count) as pool:
-        for numbered in _list_batches(subtracks, drawn):
+        for numbered in batches:
             batch = _prepare(numbered, drawing.report_id, base_ns, frames)
             number = len(encoded)
             encoded += _describe_subtracks(numbered, batch)
@@ -626,13 +631,6 @@ def reading(clock_id: int, timestamp: int | Array) -> Parts:
     return message(
         ClockSnapshot.CLOCKS, field(Reading.CLOCK_ID, clock_id), field(Reading.TIMESTAMP, timestamp)
     )
-
-
-def _list_batches(subtracks: dict[Path, list[Subtrack]], drawn: Sequence[Path]) -> Iterator[list[_Numbered]]:
-    """Yield the batches of each track: the subtracks of a frame together."""
-    for path in drawn:
-        for _, batch in groupby(enumerate(subtracks.get(path, ())), lambda one: id(one[1].source)):
-            yield list(batch)
 
 
 def _prepare(
@@ -696,8 +694,7 @@ def _collect_fields(columns: FrameColumns, rows: Int64s, schema: pl.Schema) -> t
             fields.append(_Field(Annotation.STRING_IID, values, values > 0, argument=argument))
         elif name in dtypes:
             is_raw, number = dtypes[name].is_float(), _find_kind(dtypes[name])
-            found = columns.find_values(name)
-            fields.append(_Field(number, *found, rows, is_raw=is_raw, argument=argument))
+            fields.append(_Field(number, *columns.find_values(name), rows, is_raw=is_raw, argument=argument))
     tables = {
         InternedData.EVENT_NAMES: event_names,
         InternedData.CORRELATION_STRINGS: perfetto_seeds(keys),

@@ -402,10 +402,9 @@ def arrange_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> ShownRo
     hidden = rows.filter(~pl.col("_is_shown"))
     shown = rows.filter("_is_shown").select("_group", "_block", "_kind", *frame.columns)
     if frame.schema[name] == pl.String:
-        added = _add_sums(rows, hidden, name=name, groups=groups, totals=totals)
-        shown = pl.concat([shown, *added], how="diagonal_relaxed").sort(
-            "_group", "_block", nulls_last=True, maintain_order=True
-        )
+        shown = pl.concat(
+            [shown, *_add_sums(rows, hidden, name=name, groups=groups, totals=totals)], how="diagonal_relaxed"
+        ).sort("_group", "_block", nulls_last=True, maintain_order=True)
     return ShownRows(
         frame=shown.select(frame.columns),
         kinds=shown["_kind"].to_list(),

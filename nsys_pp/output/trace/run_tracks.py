@@ -58,6 +58,7 @@ _MESSAGE_COLUMNS = [
 
 
 _BUSY = ("compute", "pause")
+_NO_FLOW = pl.lit(None, dtype=pl.UInt64)
 
 
 class GpuRow(Struct, frozen=True, kw_only=True):
@@ -143,7 +144,7 @@ def _steps(steps: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
         *("start_ns", "end_ns"),
         name=pl.concat_str(pl.lit("step "), "step").cast(pl.Categorical()),
         color=pl.lit("step", dtype=pl.Categorical()),
-        flow_id=_no_flow(),
+        flow_id=_NO_FLOW,
         **more,
         is_partial=pl.when("is_partial").then(pl.lit(True)),
     )
@@ -182,7 +183,7 @@ def _jobs(training: Training, is_drawn: pl.Expr, role: str | None) -> pl.DataFra
         parent=pl.Series(outer),
         name=_format_texts(naming, _job_name(training)),
         color=pl.col("kind").cast(pl.String).cast(pl.Categorical()),
-        flow_id=_no_flow(),
+        flow_id=_NO_FLOW,
         range=pl.col("name"),
         step="step",
         micro_batch="micro_batch",
@@ -329,10 +330,6 @@ def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
     return conform(build_frame([pl.Series("time_ns", times[changed]), pl.Series("value", share)]), SAMPLES)
 
 
-def _no_flow() -> pl.Expr:
-    return pl.lit(None, dtype=pl.UInt64)
-
-
 TITLE = "MPI messages"
 
 
@@ -389,10 +386,13 @@ def _build_slices(messages: pl.DataFrame) -> pl.DataFrame:
     Report, process_row, id, outer, and the columns of `SLICES`.
     """
     rows = messages.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
-    sends = rows.select("id", sent_ns="start_ns")
-    rows = rows.join(sends, left_on="other", right_on="id", how="left", maintain_order="left").with_columns(
-        pl.col("other").cast(pl.Int64)
-    )
+    rows = rows.join(
+        rows.select("id", sent_ns="start_ns"),
+        left_on="other",
+        right_on="id",
+        how="left",
+        maintain_order="left",
+    ).with_columns(pl.col("other").cast(pl.Int64))
     left_ns = pl.col("sent_ns") + 1  # after the send: equal times have no direction
     arrives = (~pl.col("is_send") & (left_ns < pl.col("end_ns"))).fill_null(value=False)
     joined = rows.filter(arrives).select(send="other").with_columns(is_joined=pl.lit(value=True))
@@ -405,14 +405,14 @@ def _build_slices(messages: pl.DataFrame) -> pl.DataFrame:
         "call": pl.col("name"),
     }
     verb = pl.when("is_send").then(pl.lit("send to ")).otherwise(pl.lit("receive from "))
-    peer = pl.format("rank {}", pl.col("peer"))
+    peer = pl.format("rank {}", "peer").fill_null("any rank")
     calls = rows.select(
         "id",
         **own,
         start_ns="start_ns",
         end_ns=pl.coalesce("end_ns", "start_ns"),
         outer=pl.lit(None, pl.Int64),
-        name=pl.concat_str(verb, peer.fill_null("any rank")).cast(pl.Categorical()),
+        name=pl.concat_str(verb, peer).cast(pl.Categorical()),
         color=pl.when("is_send").then(pl.lit("send")).otherwise(pl.lit("receive")).cast(pl.Categorical()),
         flow_id=pl.when("is_joined").then(pl.col("id").cast(pl.UInt64) + high),
     )

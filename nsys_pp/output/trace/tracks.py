@@ -26,8 +26,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from nsys_pp.aggregates.times import unite
 from nsys_pp.arrays.columns import (
-    clear_values,
     find_distinct,
     gather,
     index_rows,
@@ -84,15 +84,14 @@ def draw_activities(activities: pl.DataFrame, track: Path) -> Iterator[Subtrack]
     """
     activities = activities.sort("start_ns", maintain_order=True)
     if activities["end_ns"].null_count() == len(activities):
-        marks = activities.select("name", *_ARGUMENTS, time_ns="start_ns", color=_no_color())
+        marks = activities.select("name", *_ARGUMENTS, time_ns="start_ns", color=_NO_COLOR)
         return iter([draw_all(track, "marks", marks)])
-    parent = find_rows(numbers(activities["activity_id"]), numbers(activities["parent_id"]))
     slices = activities.select(
         "start_ns",
         end_ns=pl.coalesce("end_ns", "start_ns"),
-        parent=pl.Series(parent),
+        parent=pl.Series(find_rows(numbers(activities["activity_id"]), numbers(activities["parent_id"]))),
         name="name",
-        color=_no_color(),
+        color=_NO_COLOR,
         **{name: pl.col(name) for name in activities.columns if is_flow(name)},
         **{name: pl.col(name) for name in _ARGUMENTS},
     )
@@ -258,8 +257,9 @@ def _draw_operations(canvas: _Canvas, ops: pl.DataFrame, path: Path, *, with_str
     """Draw the communication of a GPU, and its streams."""
     track = canvas.add_track((*path, "communication"), 20)
     details = canvas.view.report.op_details
-    without_arrows = pl.lit(None, dtype=pl.UInt64).alias("flow_id")  # they are drawn on streams alone
-    shared = keep_rows(ops, ops["is_communication"].to_numpy()).with_columns(without_arrows)
+    shared = keep_rows(ops, ops["is_communication"].to_numpy()).with_columns(
+        flow_id=pl.lit(None, dtype=pl.UInt64)  # arrows are drawn on streams alone
+    )
     shared = operation_slices(shared, details)
     canvas.draw(flat_subtracks(shared, all_of(shared, track)))
     if with_streams:
@@ -357,8 +357,7 @@ def _draw_cpu(canvas: _Canvas) -> None:
             if thread is None:
                 track = canvas.add_track((*path, str(title)), 5)
             else:  # after the CUDA calls of the thread, by title
-                label = f"{title} {names[thread]}"
-                track = canvas.add_track((*path, label), 10, order=of_thread[thread] + 2)
+                track = canvas.add_track((*path, f"{title} {names[thread]}"), 10, order=of_thread[thread] + 2)
             canvas.draw(draw_activities(activities, track))
 
 
@@ -386,6 +385,7 @@ def _thread_names(view: View) -> dict[int, str]:
 
 
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
+_NO_COLOR = pl.lit(None, dtype=pl.Categorical())
 
 
 def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.DataFrame:
@@ -395,35 +395,27 @@ def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Data
 
     Ranges of `job_ranges` (`JOB_RANGES`) have the color of their kind of job.
     """
-    columns = {
-        "start_ns": projections["gpu_start_ns"],
-        "end_ns": projections["gpu_end_ns"],
-        "parent": _parent_rows(projections),
-        "name": _named(projections["name"]),
-        "color": _color_jobs(projections, job_ranges),
-        "domain": projections["domain"],
-        "cpu_start_ns": projections["start_ns"],
-        "cpu_duration_ns": projections["end_ns"] - projections["start_ns"],
-        "calls": projections["call_count"],
-        "operations": projections["op_count"],
-        "busy_ns": projections["busy_ns"],
-        "busy_percent": _measure_busy(projections),
-        "first_operation": projections["first_op"],
-        "last_operation": projections["last_op"],
-        "scope": projections["scope"].cast(pl.Categorical()),
-        "is_open": clear_values(projections["is_open"], ~projections["is_open"].to_numpy()),
-        "range_id": projections["range_id"],
-    }
-    return build_frame(column.alias(name) for name, column in columns.items()).with_columns(
-        flow_id=pl.lit(None, pl.UInt64)
-    )
-
-
-def _measure_busy(projections: pl.DataFrame) -> pl.Series:
-    """Measure the busy part of each range on the GPU, in percent; null for a range without length."""
     length = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
-    percent = (100 * pl.col("busy_ns") / length).round(1)
-    return projections.select(pl.when(length > 0).then(percent)).to_series()
+    return projections.select(
+        start_ns="gpu_start_ns",
+        end_ns="gpu_end_ns",
+        parent=_parent_rows(projections),
+        name=_named(projections["name"]),
+        color=_color_jobs(projections, job_ranges),
+        domain="domain",
+        cpu_start_ns="start_ns",
+        cpu_duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        calls="call_count",
+        operations="op_count",
+        busy_ns="busy_ns",
+        busy_percent=pl.when(length > 0).then((100 * pl.col("busy_ns") / length).round(1)),
+        first_operation="first_op",
+        last_operation="last_op",
+        scope=pl.col("scope").cast(pl.Categorical()),
+        is_open=pl.when("is_open").then(pl.lit(True)),
+        range_id="range_id",
+        flow_id=pl.lit(None, dtype=pl.UInt64),
+    )
 
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
@@ -441,8 +433,7 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFra
         *(gpu_ops[name] for name in ("flow_id", "correlation_id", "graph_id")),
     ]
     if len(op_details.row):
-        details = index_rows(op_details.distinct, op_details.row[gpu_ops["op_id"].to_numpy()])
-        slices += details.get_columns()
+        slices += index_rows(op_details.distinct, op_details.row[gpu_ops["op_id"].to_numpy()]).get_columns()
     return build_frame(slices)
 
 
@@ -472,7 +463,7 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
         "start_ns",
         "end_ns",
         name=_named(api_calls["name"]),
-        color=_no_color(),
+        color=_NO_COLOR,
         flow_id="flow_id",
         correlation_id="correlation_id",
     )
@@ -483,7 +474,7 @@ def mark_points(marks: pl.DataFrame) -> pl.DataFrame:
     return marks.select(
         "time_ns",
         name=_named(marks["name"]),
-        color=_no_color(),
+        color=_NO_COLOR,
         domain="domain",
         category="category",
         payload=pl.col("payload").cast(pl.Categorical()),
@@ -556,10 +547,6 @@ def _color_jobs(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Series:
     return gather(job_ranges["kind"].cast(pl.String).cast(pl.Categorical()), row)
 
 
-def _no_color() -> pl.Expr:
-    return pl.lit(None, dtype=pl.Categorical())
-
-
 MOST_SAMPLES = 20_000  # of a recorded counter; a screen has a few thousand columns
 
 
@@ -613,20 +600,12 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
         intervals, or only empty ones.
     """
     start, end = start_ns.to_numpy(), end_ns.to_numpy()
-    if not len(start) or int(end.max()) <= int(start.min()):
+    if not len(start) or end.max() <= start.min():
         return pl.DataFrame(schema=SAMPLES)
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    reach = np.maximum.accumulate(end)
-    begins = np.append(True, start[1:] > reach[:-1])
-    first, last = start[begins], reach[np.append(np.flatnonzero(begins)[1:], len(start)) - 1]
-
-    window = round_up(-(-(int(last[-1]) - int(first[0])) // MOST_WINDOWS))
-    edges = np.arange(int(first[0]) // window * window, int(last[-1]) + window, window)
-    covered = np.concatenate([[0], np.cumsum(last - first)])
-    at = np.searchsorted(first, edges, side="right")
-    total = covered[at] - np.maximum(last[np.maximum(at - 1, 0)] - edges, 0) * (at > 0)
-    percent = np.append(np.round(100 * np.diff(total) / window, 1), 0.0)
+    first, last = int(start.min()), int(end.max())
+    window = round_up(-(-(last - first) // MOST_WINDOWS))
+    edges = np.arange(first // window * window, last + window, window)
+    percent = np.append(np.round(100 * unite(start, end).within(edges[:-1], edges[1:]) / window, 1), 0.0)
     changes = np.append(True, percent[1:] != percent[:-1])
     return build_frame([pl.Series("time_ns", edges[changes]), pl.Series("value", percent[changes])])
 
