@@ -564,6 +564,7 @@ class Training(ShortRepr):
     batches: pl.DataFrame  # LANE_BATCHES: BATCHES with `lane` instead of process_key and device_id
     jobs: pl.DataFrame  # RUN_JOBS
     transfers: pl.DataFrame  # TRANSFERS
+    anchors: pl.DataFrame  # LANE_ANCHORS
     lane_states: pl.DataFrame  # LANE_STATES
     cover: pl.DataFrame  # COVER
     coverage: pl.DataFrame  # COVERAGE; of all steps, also where some of them are selected

@@ -523,7 +523,7 @@ _BY_STEP = (
 )
 
 
-_AS_RECORDED = ("batches", "gaps", "kernels", "overheads")  # frames of a training
+_AS_RECORDED = ("anchors", "batches", "gaps", "kernels", "overheads")  # frames of a training
 _NOT_INFERRED = "jobs cannot be inferred: not every GPU has ranges of its sends and receives"
 _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
 

@@ -5,8 +5,7 @@ Which steps of a lane are whole, own compute, ideal bubbles.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
 import polars as pl
@@ -26,6 +25,7 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.tables.noise import Compared, compare_members, relate_to_peers, to_float
+from nsys_pp.training.whatif import LEAST_GAIN, Change, WhatIf
 
 LEAST_RANK_EXCESS, LEAST_STAGE_EXCESS, LEAST_UNKNOWN_EXCESS = 0.03, 0.05, 0.1
 """Least excess of a slow rank, a slow stage, and a slow rank whose stage is unknown."""
@@ -168,13 +168,10 @@ class Stragglers(Struct, frozen=True, kw_only=True):
     stages: Compared
 
 
-LARGE_BOUND = 0.02
-"""Bound of the clocks as a share of the step, above which waits and transfers are uncertain."""
 LEAST_COVERED = 0.8
 """Share of the compute in steps, below which a verdict is not about them."""
 FEWEST = 3
 """Steps, or lanes, of which the median shows what is usual."""
-_FEW_STEPS = 2
 
 
 def classify_training(training: Training) -> pl.DataFrame:
@@ -382,19 +379,30 @@ class Evidence:
         lanes = self.training.lanes
         return [] if lanes["rank"].null_count() else list_missing_ranks(lanes)
 
-    def compare_steps(self, steps: Sequence[int]) -> tuple[float, float]:
-        """Return the median length of these steps, and the time by which they are longer than the others.
+    def measure_compute(self, lanes: Sequence[int], steps: Sequence[int]) -> pl.Series:
+        """Measure the mean compute of some lanes in some complete steps: ns, by lane."""
+        chosen = self.lane_steps.filter(pl.col("lane").is_in(lanes), pl.col("step").is_in(steps))
+        return chosen.group_by("lane", maintain_order=True).agg(pl.col("compute_ns").mean())["compute_ns"]
 
-        The time is infinite without other steps, and where at most two others are not shorter: the first
-        steps of a capture may be long by themselves.
+    @cached_property
+    def whatif(self) -> WhatIf:
+        """The run, to be replayed with other durations."""
+        return WhatIf(self.training)
+
+    def predict(self, change: Callable[[WhatIf], Change], most_ns: float) -> tuple[float, str]:
+        """Predict the gain of a mean step by a change.
+
+        Args:
+            change: Makes the change.
+            most_ns: The largest possible gain, for runs of which nothing can be predicted.
+
+        Returns:
+            The gain, and "about"; or the largest one, and "at most".
         """
-        is_among = pl.col("step").is_in(list(steps))
-        length_ns = to_float(self.spans.filter(is_among)["span_ns"].median())
-        others = self.spans.filter(~is_among)["span_ns"]
-        longer_ns = length_ns - to_float(others.median())
-        if others.is_empty() or (longer_ns <= 0 and len(others) <= _FEW_STEPS):
-            return length_ns, math.inf
-        return length_ns, max(0.0, longer_ns)
+        if self.whatif.refusal:
+            return most_ns, "at most"
+        least, most = self.whatif.predict(change(self.whatif))
+        return most, "about" if most - least <= LEAST_GAIN * self.step_ns else "at most"
 
     def measure_excess(self) -> pl.DataFrame:
         """Measure the length of each step beyond the shorter one of its neighbours: step, longer_ns, span_ns.

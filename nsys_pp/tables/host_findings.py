@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import polars as pl
 from msgspec import Struct
@@ -17,7 +18,7 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.frames.verdict import Finding
-from nsys_pp.tables.analysis import FEWEST, LARGE_BOUND, Evidence
+from nsys_pp.tables.analysis import FEWEST, Evidence
 from nsys_pp.tables.noise import noise_of, to_float
 from nsys_pp.tables.words import (
     cut_name,
@@ -28,13 +29,9 @@ from nsys_pp.tables.words import (
     join_ranks,
     name_lane,
 )
+from nsys_pp.training.whatif import MOST_UNKNOWN, Change, WhatIf, Work
 from nsys_pp.units import format_count
 
-LEAST_GAIN = 0.01
-"""Least share of a mean step: a smaller gain is no finding.
-
-If all steps since one are slow, it counts in a slow step.
-"""
 LEAST_SHARE = 0.05
 """Least share of a single step, and of a step in a cause of all steps."""
 MOST = 0.5
@@ -429,33 +426,44 @@ def _find_host_bound(evidence: Evidence) -> list[Finding]:
         usual_ns, mean_ns = to_float(times["time_ns"].median()), to_float(times["time_ns"].mean())
         if evidence.share(usual_ns) >= LEAST_SHARE:
             subject = "GPUs wait" if lanes.height > 1 else "the GPU waits"
-            slow, gain_ns = times, mean_ns
+            slow, value_ns = times, mean_ns
         else:
             slow = times.filter(pl.col("time_ns") - usual_ns >= LEAST_SHARE * evidence.step_ns)
-            gain_ns = to_float(slow["time_ns"].max()) - usual_ns
+            value_ns = to_float(slow["time_ns"].max()) - usual_ns
             names = [name_lane(evidence, lane) for lane in slow["lane"]]
             subject = f"{join_names(names)} wait{'s' * (len(names) == 1)}" if names else ""
-        if evidence.share(gain_ns) < LEAST_SHARE or slow.is_empty():
+        if evidence.share(value_ns) < LEAST_SHARE or slow.is_empty():
             continue
         members = slow["lane"].to_list()
+        others = times.filter(~pl.col("lane").is_in(members))["lane"].to_list()
+        gain_ns, about = evidence.predict(partial(_hasten, members, others, cause), value_ns)
         limit = ": the hosts are the limit" if cause == "host" and slow.height == lanes.height else ""
         hosts = describe_hosts(evidence, members, [cause], evidence.spans["step"].to_list())
+        shorter = f"; without it a step is {about} {format_time(gain_ns)} shorter" if others else ""
         found.append(
             Finding(
                 kind="idle",
-                text=f"{subject} for {words} {format_share(evidence.share(gain_ns))} of a step"
-                f"{', longer than the others' * (slow.height < lanes.height)}{limit}"
-                f" ({format_time(gain_ns)} of {format_time(evidence.step_ns)}){hosts}",
+                text=f"{subject} for {words} {format_share(evidence.share(value_ns))} of a step"
+                f"{', longer than the others' * bool(others)}{limit}"
+                f" ({format_time(value_ns)} of {format_time(evidence.step_ns)}{shorter}){hosts}",
                 confidence="certain",
                 subject="rank" if len(members) == 1 < lanes.height else "run",
                 gain_ns=gain_ns,
                 gain_fraction=evidence.share(gain_ns),
                 lane=members[0] if len(members) == 1 < lanes.height else None,
-                value_ns=gain_ns,
+                value_ns=value_ns,
                 sample_count=evidence.lane_steps.height,
             )
         )
     return found
+
+
+def _hasten(lanes: Sequence[int], others: Sequence[int], cause: str, run: WhatIf) -> Change:
+    """Let lanes wait as long for their host as the others do; not at all, without others."""
+    work: Work = "data" if cause == "data" else "host"
+    return (
+        run.heal_time(lanes, others, work=work) if others else run.scale(dict.fromkeys(lanes, 0.0), work=work)
+    )
 
 
 def _find_gaps_of_batches(evidence: Evidence) -> list[Finding]:
@@ -580,7 +588,7 @@ def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     text = f"clocks agree within {format_time(bound_ns)}"
     if unknown:
         text += f", except {unknown:,} of unknown error"
-    elif evidence.share(bound_ns) > LARGE_BOUND:
+    elif evidence.share(bound_ns) > MOST_UNKNOWN:
         text += ": waits and transfers between machines are uncertain"
     return [
         Finding(

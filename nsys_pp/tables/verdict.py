@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,9 +14,8 @@ from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import CAUSE_WORDS, MICRO_BATCH_KINDS, NONE, Explanations, Training
 from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Subject, Verdict
 from nsys_pp.tables import host_findings
-from nsys_pp.tables.analysis import LARGE_BOUND, LEAST_STAGE_EXCESS, Evidence
-from nsys_pp.tables.critical_path import find_critical_path
-from nsys_pp.tables.host_findings import LEAST_GAIN, LEAST_SHARE, MOST, describe_window
+from nsys_pp.tables.analysis import LEAST_STAGE_EXCESS, Evidence
+from nsys_pp.tables.host_findings import LEAST_SHARE, MOST, describe_window
 from nsys_pp.tables.noise import SlowMember, noise_of, to_float
 from nsys_pp.tables.training import (
     FEW_MESSAGES,
@@ -39,54 +36,8 @@ from nsys_pp.tables.words import (
     name_machine,
     name_stage,
 )
+from nsys_pp.training.whatif import LEAST_GAIN
 from nsys_pp.units import format_count
-
-
-class StepModel:
-    """The model of a training.
-
-    Args:
-        evidence: Evidence of the training.
-    """
-
-    def __init__(self, evidence: Evidence) -> None:
-        training = evidence.training
-        own = evidence.own_compute
-        per_step = own.group_by("lane", "step").agg(pl.col("value_ns").sum(), count=pl.len())
-        self.micro_batches = max(1.0, to_float(per_step["count"].median()))
-        self.chunks = max(1, training.schedule.chunk_count)
-        value = pl.col("value_ns").median() / self.micro_batches
-        self._lanes = (
-            per_step.group_by("lane")
-            .agg(value_ns=value)
-            .join(training.lanes.select("lane", "stage", "replica"), on="lane")
-            .with_columns(pl.col("stage", "replica").fill_null(-1))
-            .sort("lane")
-        )
-
-    def length_ns(self, changed: Mapping[int, float] | None = None) -> float:
-        """Return the length of a step, with the own compute per micro-batch of some lanes replaced."""
-        lanes = self._lanes
-        if changed:
-            new = pl.col("lane").replace_strict(dict(changed), default=None, return_dtype=pl.Float64)
-            lanes = lanes.with_columns(value_ns=pl.coalesce(new, "value_ns"))
-        stages = lanes.group_by("replica", "stage").agg(pl.col("value_ns").max())
-        passes = stages.group_by("replica").agg(
-            length=pl.col("value_ns").sum() / self.chunks
-            + (self.micro_batches - 1 / self.chunks) * pl.col("value_ns").max()
-        )
-        return to_float(passes["length"].max())
-
-    def own_ns(self) -> dict[int, float]:
-        """Return the own compute per micro-batch of each lane."""
-        return dict(self._lanes.select("lane", "value_ns").iter_rows())
-
-    def gain_ns(self, factors: Mapping[int, float]) -> float:
-        """Return the gain of a step if the own compute of some lanes is multiplied by factors."""
-        own = self.own_ns()
-        changed = {lane: own[lane] * factor for lane, factor in factors.items() if lane in own}
-        return max(0.0, self.length_ns() - self.length_ns(changed))
-
 
 _MORE_KERNELS = 0.02  # of a rank or stage that has more work
 _ALIKE = 0.15  # difference of the shares of families in an excess from those in all time
@@ -227,8 +178,9 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
     if excess <= max(LEAST_STAGE_EXCESS, noise_of(others) / max(usual, 1)):
         return []
     slow = fallen["step"].to_list()
-    _, longer_ns = evidence.compare_steps(slow)
-    gain_ns = min(longer_ns, excess * usual) * len(slow) / evidence.step_count
+    factors = dict.fromkeys(evidence.training.lanes["lane"], 1 / (1 + excess))
+    most_ns = excess * usual * len(slow) / evidence.step_count
+    gain_ns, about = evidence.predict(lambda run: run.scale(factors, steps=slow), most_ns)
     when, limits = describe_steps(evidence, slow)
     clock, usual_clock = (to_float(fallen[name].median()) for name in ("clock_mhz", "usual_mhz"))
     low_count = int(to_float(fallen["low_count"].median()))
@@ -237,7 +189,7 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
         Finding(
             kind="gpu_clock",
             text=f"{many} {format_percent(excess)} longer {when}; SM clocks were {clock:,.0f} of"
-            f" {usual_clock:,.0f} MHz (about {format_time(gain_ns)} per step on average)",
+            f" {usual_clock:,.0f} MHz ({about} {format_time(gain_ns)} per step on average)",
             confidence="likely",
             subject="run",
             gain_ns=gain_ns,
@@ -310,20 +262,13 @@ def _describe(evidence: Evidence, row: dict[str, Any]) -> Finding:
     value, count = to_float(row["median_transfer_ns"]), int(to_float(row["timed_count"]))
     noise = to_float(row["noise_ns"]) / usual if usual else 0.0
     bound = to_float(row["bound_ns"])
-    # exposed transfers of the receiver, less if the link has few of them
-    exposed = evidence.lane_steps.filter(pl.col("lane") == row["receiver"]).select(
-        pl.col("message_transfer_ns") + pl.col("message_ns")
-    )
-    steps = max(evidence.training.steps["step"].n_unique(), 1)
-    gain_ns = min(
-        to_float(exposed.to_series().mean()) * excess / (1 + excess),
-        excess * usual * to_float(row["message_count"]) / steps,
-    )
+    most_ns = excess * usual * to_float(row["message_count"]) / max(evidence.step_count, 1)
+    gain_ns, about = evidence.predict(lambda run: run.heal_link(row["sender"], row["receiver"]), most_ns)
     is_certain = count >= FEW_MESSAGES and excess * usual >= 2 * (noise * usual + bound)
     return Finding(
         kind="link",
         text=f"messages {row['link']} need {format_excess(excess, 'on other links of their kind')}:"
-        f" {format_time(value)} instead of {format_time(usual)} (about {format_time(gain_ns)} of a step of"
+        f" {format_time(value)} instead of {format_time(usual)} ({about} {format_time(gain_ns)} of a step of"
         f" {format_time(evidence.step_ns)})",
         confidence="certain" if is_certain else "likely",
         subject="link",
@@ -589,17 +534,16 @@ _STRAGGLER_COLUMNS = (
 
 def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find slow ranks and stages; all slow ranks of a machine are one finding."""
-    model, compared = StepModel(evidence), evidence.stragglers
+    compared = evidence.stragglers
     findings = [
-        *_describe_ranks(evidence, model, compared.ranks.slow, is_guess=False),
-        *_describe_ranks(evidence, model, compared.guesses.slow, is_guess=True),
+        *_describe_ranks(evidence, compared.ranks.slow, is_guess=False),
+        *_describe_ranks(evidence, compared.guesses.slow, is_guess=True),
     ]
     staged = evidence.training.lanes.drop_nulls("stage")
     for slow in compared.stages.slow:
         lanes = staged.filter(stage=slow.member)["lane"].to_list()
         found = _describe_slow(
             evidence,
-            model,
             dict.fromkeys(lanes, slow),
             f"{name_stage(evidence, slow.member)} computes",
             others=staged.filter(pl.col("stage") != slow.member)["lane"].to_list(),
@@ -682,9 +626,7 @@ STRAGGLER_TABLE = Table(
 )
 
 
-def _describe_ranks(
-    evidence: Evidence, model: StepModel, ranks: Sequence[SlowMember], *, is_guess: bool
-) -> list[Finding]:
+def _describe_ranks(evidence: Evidence, ranks: Sequence[SlowMember], *, is_guess: bool) -> list[Finding]:
     """Describe slow ranks; two or more that are all compared ranks of a machine together."""
     lanes = evidence.training.lanes
     machines, stages = (dict(lanes.select("lane", name).iter_rows()) for name in ("machine", "stage"))
@@ -696,7 +638,7 @@ def _describe_ranks(
         ):
             groups.setdefault(machines[slow.member], []).append(slow)
     their, its = ("the other ranks", "the other ranks") if is_guess else ("their peers", "its peers")
-    describe = partial(_describe_slow, evidence, model, is_guess=is_guess)
+    describe = partial(_describe_slow, evidence, is_guess=is_guess)
     findings = []
     for machine, members in groups.items():
         size = sum(machines[lane] == machine for lane, stage in stages.items() if is_guess == (stage is None))
@@ -730,7 +672,6 @@ def _describe_ranks(
 
 def _describe_slow(
     evidence: Evidence,
-    model: StepModel,
     slow: Mapping[int, SlowMember],
     words: str,
     *,
@@ -746,7 +687,6 @@ def _describe_slow(
 
     Args:
         evidence: The run.
-        model: Model of its steps.
         slow: The slow ones by lane, the slowest first: ranks, or a stage on all of its lanes.
         words: Their name and verb.
         peers: Words for what they are compared with.
@@ -761,15 +701,16 @@ def _describe_slow(
     worst, steps = members[0], max((one.steps for one in members), key=len)
     when, limits = describe_steps(evidence, steps)
     share = len(steps) / max(evidence.step_count, 1)
-    limit = {lane: 1 / (1 + one.excess_fraction) for lane, one in slow.items()}
-    factors = limit
+    excess = worst.excess_fraction / (1 + worst.excess_fraction)
+    most_ns = share * excess * to_float(evidence.measure_compute(lanes, steps).max())
     if more >= _MORE_KERNELS:  # work that can be spread over all stages
         staged = evidence.training.lanes.drop_nulls("stage")
         balanced = 1 + worst.excess_fraction / staged["stage"].n_unique()
-        factors = {lane: limit.get(lane, 1.0) * balanced for lane in staged["lane"]}
-    gain_ns = min(share * _dilute(model, factors, share), _limit_gain(evidence, steps, limit))
-    length_ns, longer_ns = evidence.compare_steps(steps)
-    gain_ns = min(gain_ns, longer_ns * share)  # slow steps are not longer than the others of the run
+        factors = {lane: balanced * (1 - excess if lane in slow else 1.0) for lane in staged["lane"]}
+        gain_ns, about = evidence.predict(lambda run: run.scale(factors, steps=steps), most_ns)
+    else:
+        gain_ns, about = evidence.predict(lambda run: run.heal_work(lanes, others, steps=steps), most_ns)
+    length_ns = to_float(evidence.spans.filter(pl.col("step").is_in(steps))["span_ns"].median())
     if more >= _MORE_KERNELS:
         why = f", with {format_percent(more)} more kernels"
     else:
@@ -789,7 +730,7 @@ def _describe_slow(
     return Finding(
         kind="straggler",
         text=f"{words} {format_excess(worst.excess_fraction, peers)}, {when}{why} "
-        f"(about {gain} {of_steps}{waiting})",
+        f"({about} {gain} {of_steps}{waiting})",
         confidence=confidence,
         subject=subject,
         gain_ns=gain_ns,
@@ -809,41 +750,6 @@ def _list_peers(evidence: Evidence, members: Sequence[int]) -> list[int]:
     lanes = evidence.training.lanes
     stage = lanes.filter(lane=members[0])["stage"].item()
     return lanes.filter(pl.col("stage").eq_missing(stage), ~pl.col("lane").is_in(members))["lane"].to_list()
-
-
-def _limit_gain(evidence: Evidence, steps: Sequence[int], factors: dict[int, float]) -> float:
-    """Compute the excess of slow lanes on the critical path of a mean step.
-
-    In its waits of unknown cause too; infinite where clocks leave it unknown.
-    """
-    if evidence.share(to_float(evidence.training.lanes["bound_ns"].max())) > LARGE_BOUND:
-        return math.inf
-    training = evidence.training
-    states = training.lane_states.filter(pl.col("step").is_in(steps))
-    path = find_critical_path(
-        dataclasses.replace(
-            training, steps=training.steps.filter(pl.col("step").is_in(steps)), lane_states=states
-        )
-    )
-    if path["step"].n_unique() < len(steps):
-        return math.inf
-    excess = 1 - pl.col("lane").replace_strict(factors, default=1.0, return_dtype=pl.Float64)
-    length = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
-    on_path = to_float(path.filter(cause="compute").select((length * excess).sum()).item())
-    # a wait or a transfer, which uncertain clocks or missing ranks leave open, may be a wait for the slow
-    # lanes
-    unknown = path.filter(pl.col("cause").is_in(["message", "collective"]))
-    on_path += to_float(unknown.select(length.sum()).item()) * (1 - min(factors.values()))
-    return on_path / max(evidence.step_count, 1)
-
-
-def _dilute(model: StepModel, factors: dict[int, float], share: float) -> float:
-    """Compute the gain of a slow step; the medians of the model are slow if most steps are."""
-    if share > 0.5:
-        return model.gain_ns(factors)
-    own = model.own_ns()
-    slow = {lane: own[lane] / factor for lane, factor in factors.items() if lane in own}
-    return max(0.0, model.length_ns(slow) - model.length_ns())
 
 
 def _count_more_kernels(evidence: Evidence, slow: SlowMember) -> float:

@@ -602,6 +602,33 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
     ).pipe(conform, LAST_MEMBERS)
 
 
+def number_collectives(anchors: pl.DataFrame, *, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Number the collectives of all lanes: equal for the members of one, as `find_last_members` finds them.
+
+    Args:
+        anchors: `LANE_ANCHORS` of collectives. An exchange of all with all is one, too, if it ends together.
+        lanes: `LANES`.
+
+    Returns:
+        lane, start_ns, end_ns, number; in any order.
+    """
+    if anchors.is_empty():
+        return anchors.select("lane", "start_ns", "end_ns", number=pl.lit(None, pl.UInt32))
+    events = _list_events(anchors, lanes).with_row_index("request")
+    captured = anchors.group_by("lane").agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
+    leaders = pair_members(events, captured).group_by("stream").agg(pl.col("other").min())
+    requested = events.rename({"start_ns": "need_start_ns", "end_ns": "need_end_ns"})
+    matched = _match(leaders.filter(pl.col("other") < pl.col("stream")), requested, events)
+    led = matched.join(
+        events.select("stream", "ordinal", number="request"),
+        left_on=["other", "at"],
+        right_on=["stream", "ordinal"],
+    )
+    return events.join(led.unique("request"), on="request", how="left").select(
+        "lane", "start_ns", "end_ns", number=pl.coalesce("number", "request")
+    )
+
+
 def _list_events(anchors: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """List collectives by end, with their stream, its clock, and their ordinal in it."""
     clocks = lanes.select(
@@ -628,8 +655,28 @@ def _sum_bounds() -> pl.Expr:
     )
 
 
+_MATCHED = ("other", "at", "peer_start_ns", "waits_for", "its_clock", "its_bound")
+
+
 def _find_last(members: pl.DataFrame, requested: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Find the last member of each request (`_LAST`): of members that began together, the first lane.
+
+    Arguments as `_match`.
+    """
+    matched = _match(members, requested, events).select(
+        "request", *(name for name in _LAST if name in _MATCHED)
+    )
+    return (
+        matched.filter(pl.col("peer_start_ns") == pl.col("peer_start_ns").max().over("request"))
+        .sort("waits_for")
+        .unique("request", keep="first", maintain_order=True)
+        .join(matched.group_by("request").agg(member_count=pl.len()), on="request")
+        .pipe(conform, _LAST)
+    )
+
+
+def _match(members: pl.DataFrame, requested: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Match collectives with those of other streams: request, and the columns `_MATCHED` of the other one.
 
     The kernel of another member ends together with the request. A few end much later than others: such a
     collective is as far after (or before) the last (or next) matched collective of its stream as that of the
@@ -665,16 +712,8 @@ def _find_last(members: pl.DataFrame, requested: pl.DataFrame, events: pl.DataFr
     rest = shifts.select(*rows.columns, "reach_ns", "shift", to=pl.col("ordinal") + shift).filter(
         pl.col("shift").is_null()
     )
-    late = rest.join(others, left_on=["other", "to"], right_on=["other", "at"]).filter(
+    late = rest.join(others, left_on=["other", "to"], right_on=["other", "at"], coalesce=False).filter(
         pl.col("peer_start_ns") - pl.col("reach_ns") <= pl.col("need_end_ns"),
         pl.col("peer_end_ns") + pl.col("reach_ns") >= pl.col("need_start_ns"),
     )
-    columns = ["request", *(name for name in _LAST if name in others.columns)]
-    matched = pl.concat([same.select(columns), late.select(columns)])
-    return (
-        matched.filter(pl.col("peer_start_ns") == pl.col("peer_start_ns").max().over("request"))
-        .sort("waits_for")
-        .unique("request", keep="first", maintain_order=True)
-        .join(matched.group_by("request").agg(member_count=pl.len()), on="request")
-        .pipe(conform, _LAST)
-    )
+    return pl.concat([matched.select("request", *_MATCHED) for matched in (same, late)])

@@ -316,9 +316,7 @@ def _end(row: Int64s, ops: LaunchedOps) -> Int64s:
 
 
 _STREAM_NS = 3_000  # an operation that waits for its stream starts this soon after the operation before it
-_AT_ONCE_NS = (
-    10_000  # an operation that waits on its device starts this soon after the operation it waits for
-)
+AT_ONCE_NS = 10_000  # an operation that waits on its device starts this soon after the operation it waits for
 _LAUNCH_NS = 4_000  # least time from the start of a launching call to the start of the operation
 
 
@@ -364,11 +362,11 @@ def _find_on_device(rows: Int64s, ops: LaunchedOps, needs: Needs, events: EventW
         last_ended(among) for among in (is_other & ~needs.is_send, is_other & needs.is_send, ~is_other)
     )
     awaits = _await_unknown(rows, ops, events)
-    is_ready = awaits | (start - launch > _AT_ONCE_NS)  # else it may start so late because of its launch
+    is_ready = awaits | (start - launch > AT_ONCE_NS)  # else it may start so late because of its launch
     right_before, right_end = np.full(len(rows), -1), np.full(len(rows), NEVER)
     for guess in (sent, computed, awaited):  # rarely a send: any other operation replaces it
         guess_end = _end(guess, ops)
-        is_held = (guess >= 0) & (start - guess_end <= _AT_ONCE_NS)
+        is_held = (guess >= 0) & (start - guess_end <= AT_ONCE_NS)
         is_held &= (launch == NEVER) | (is_ready & (launch + _LAUNCH_NS <= guess_end))
         if not is_held.any():
             continue

@@ -27,6 +27,7 @@ from nsys_pp.frames.training import (
     IDEAL,
     JOBS,
     KERNEL_AGGREGATES,
+    LANE_ANCHORS,
     LANE_BATCHES,
     LANE_GAPS,
     LANE_OVERHEADS,
@@ -75,6 +76,7 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
     jobs = expected_jobs(truth["jobs"], of_rank)
     lane_states = expected_lane_states(truth["causes"], jobs, of_rank)
     steps = lane_states.group_by("lane", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    transfers = expected_transfers(truth["messages"], of_rank)
     return Training(
         lanes=lanes,
         steps=conform(steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS).sort(
@@ -82,7 +84,8 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
         ),
         batches=LANE_BATCHES.to_frame(),
         jobs=jobs,
-        transfers=expected_transfers(truth["messages"], of_rank),
+        transfers=transfers,
+        anchors=_list_anchors(transfers),
         lane_states=lane_states,
         cover=COVER.to_frame(),
         coverage=COVERAGE.to_frame(),
@@ -103,6 +106,22 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
         preset="plain",
         zero_ns=int(truth["clocks"]["capture_utc_ns"].min()),  # type: ignore[arg-type]
     )
+
+
+def _list_anchors(transfers: pl.DataFrame) -> pl.DataFrame:
+    """List the kernels of messages, those of each link in a channel of their own."""
+    sides = [
+        transfers.select(
+            pl.col(side).alias("lane"),
+            channel=pl.format("{} {}", "sender", "receiver"),
+            kind=pl.lit(verb),
+            start_ns=f"{verb}_start_ns",
+            end_ns=f"{verb}_end_ns",
+        )
+        for side, verb in (("sender", "send"), ("receiver", "receive"))
+    ]
+    absent = {name: pl.lit(None) for name in LANE_ANCHORS if name not in sides[0].columns}
+    return conform(pl.concat(sides).with_columns(**absent).sort("start_ns"), LANE_ANCHORS)
 
 
 def expected_lanes(processes: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,305 @@
+"""What if: changes of durations in a run, and the steps that follow from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from msgspec import Struct
+
+from nsys_pp.arrays.columns import find_distinct, gather, has_value, is_among
+from nsys_pp.arrays.types import Bools, Floats, Int64s
+from nsys_pp.frames.training import CAUSES, Training
+from nsys_pp.training.replay import BETWEEN, COMMUNICATION, Graph, build_graph, list_communication
+
+LEAST_GAIN = 0.01
+"""Least share of a mean step: a smaller gain is no finding, and a prediction may leave it open.
+
+If all steps since one are slow, it counts in a slow step.
+"""
+MOST_UNKNOWN, _MOST_ERROR = 0.02, 0.1
+"""Share of the step that may be unknown, of clocks or waits, and error of the unchanged replay.
+
+Beyond, waits and transfers are uncertain, and nothing is predicted.
+"""
+Work = Literal["compute", "copy", "host", "data"]
+_CAUSES_OF: dict[Work, tuple[int, ...]] = {
+    "compute": tuple(CAUSES.index(cause) for cause in ("compute", "pause")),
+    "host": (*(CAUSES.index(cause) for cause in ("host", "loading", "profiler", "data")), BETWEEN),
+    "copy": (CAUSES.index("copy"),),
+    "data": (CAUSES.index("data"),),
+}
+
+
+class Change(Struct, frozen=True):
+    """A change of a run: factors of the duration of each piece, and of the transfer of each kernel."""
+
+    pieces: Floats
+    kernels: Floats
+
+    def __and__(self, other: Change) -> Change:
+        """Return both changes: of each duration the smaller one."""
+        return Change(np.minimum(self.pieces, other.pieces), np.minimum(self.kernels, other.kernels))
+
+
+class WhatIf:
+    """A run that can be replayed with other durations.
+
+    Args:
+        training: The run; with steps.
+    """
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Moments of the run, and what each depends on."""
+        of = self._training
+        kernels, members = list_communication(
+            lanes=of.lanes, anchors=of.anchors, transfers=of.transfers, jobs=of.jobs
+        )
+        return build_graph(jobs=of.jobs, lane_states=of.lane_states, kernels=kernels, members=members)
+
+    @property
+    def unchanged(self) -> Change:
+        """No change."""
+        return Change(np.ones(len(self.graph.pieces.lane)), np.ones(len(self.graph.kernels)))
+
+    @cached_property
+    def measured_ns(self) -> float:
+        """Measured time of a mean complete step, with what lies between steps."""
+        return self._average(self.graph.pieces.end.astype(np.float64))
+
+    @cached_property
+    def replayed_ns(self) -> float:
+        """The same of the replay of what was recorded."""
+        return self.step_ns(self.unchanged)
+
+    def step_ns(self, change: Change) -> float:
+        """Replay a changed run, and return the time of a mean complete step."""
+        return self._average(self.graph.replay(change.pieces, change.kernels))
+
+    def gain_ns(self, change: Change) -> float:
+        """Return by how much the mean step of the replay becomes shorter."""
+        return self.replayed_ns - self.step_ns(change)
+
+    def _average(self, ends: Floats) -> float:
+        """Return the time from the first start to the last end of the complete steps, by their number.
+
+        The lengths of single steps would grow where one rank begins them earlier than the others.
+        """
+        row, count = self._counted
+        starts = np.where(
+            np.diff(self.graph.pieces.lane, prepend=-1) != 0, self.graph.origin_ns, np.roll(ends, 1)
+        )
+        return float(ends[row].max() - starts[row].min()) / count if count else 0.0
+
+    @cached_property
+    def _counted(self) -> tuple[Int64s, int]:
+        """Pieces of the complete steps, of all steps if the capture cuts each; and their number."""
+        steps = self._training.steps
+        every = steps["step"].unique().to_numpy()
+        whole = np.setdiff1d(every, steps.filter("is_partial")["step"].to_numpy())
+        counted = whole if len(whole) else every
+        return np.flatnonzero(np.isin(self.graph.pieces.step, counted)), len(counted)
+
+    @cached_property
+    def error_fraction(self) -> float:
+        """Error of the replay of what was recorded, as a share of the measured step."""
+        return abs(self.replayed_ns / self.measured_ns - 1) if self.measured_ns else 0.0
+
+    @cached_property
+    def _shortest(self) -> Change:
+        """No time for communication of unknown members, and for copies, which may begin earlier."""
+        graph, change = self.graph, self.unchanged
+        sizes = graph.members.filter("awaits").group_by("group").agg(pl.len(), kernel="kernel")
+        known = sizes.filter(pl.col("len") > 1)["kernel"].explode().to_numpy()
+        change.kernels[np.setdiff1d(np.arange(len(graph.kernels)), known)] = 0.0
+        change.pieces[np.isin(graph.pieces.cause, (*COMMUNICATION, *_CAUSES_OF["copy"]))] = 0.0
+        return change
+
+    @cached_property
+    def unknown_fraction(self) -> float:
+        """Share of the steps in which it is unknown whether a lane waits for others or for a transfer."""
+        states = self._training.lane_states
+        length = (states["end_ns"] - states["start_ns"]).to_numpy()
+        is_unknown = is_among(states["cause"], ("message", "collective"))
+        return float(length[is_unknown].sum() / max(length.sum(), 1))
+
+    def predict(self, change: Change) -> tuple[float, float]:
+        """Return the least and the largest gain of the mean step.
+
+        Communication of unknown members may be a wait, and a copy may begin earlier: each is as long as
+        recorded, or takes no time.
+        """
+        rest = self._shortest
+        gains = self.gain_ns(change), self.step_ns(rest) - self.step_ns(rest & change)
+        return max(0.0, min(gains)), max(0.0, *gains)
+
+    @cached_property
+    def bound_fraction(self) -> float:
+        """Error bound of the clocks as a share of the step; infinite if it is unknown."""
+        bounds = self._training.lanes["bound_ns"]
+        if bounds.has_nulls() or self._training.lanes["clock_group"].n_unique() > 1:
+            return math.inf
+        return float(bounds.to_numpy().max()) / self.measured_ns
+
+    @cached_property
+    def refusal(self) -> str:
+        """Reason that nothing can be predicted; "" if it can."""
+        if not self.graph.is_whole:
+            return "messages and collectives wait for each other in a circle"
+        for share, most, words in (
+            (self.bound_fraction, MOST_UNKNOWN, "the clocks may be off by {} of a step"),
+            (
+                self.unknown_fraction,
+                MOST_UNKNOWN,
+                "in {} of a step it is unknown what communication waits for",
+            ),
+            (
+                self.error_fraction,
+                _MOST_ERROR,
+                "the replay of what was recorded misses the measured step by {}",
+            ),
+        ):
+            if share > most:
+                return words.format(f"{100 * share:.0f} %" if share < 1 else "more than all")
+        return ""
+
+    def scale(
+        self, factors: Mapping[int, float], *, work: Work = "compute", steps: Collection[int] | None = None
+    ) -> Change:
+        """Multiply the durations of some work of lanes, in some steps or all, by factors."""
+        pieces, change = self.graph.pieces, self.unchanged
+        factor = np.ones(int(pieces.lane.max()) + 1)
+        factor[list(factors)] = list(factors.values())
+        chosen = self._choose(work, steps)
+        change.pieces[chosen] = factor[pieces.lane[chosen]]
+        return change
+
+    def _choose(self, work: Work, steps: Collection[int] | None) -> Bools:
+        """Return the mask of the pieces with some work, in some steps or all."""
+        chosen = np.isin(self.graph.pieces.cause, _CAUSES_OF[work])
+        return chosen if steps is None else chosen & np.isin(self.graph.pieces.step, list(steps))
+
+    def heal_work(
+        self, lanes: Collection[int], peers: Collection[int], *, steps: Collection[int] | None = None
+    ) -> Change:
+        """Let kernels and copies of some lanes take as long as those of their peers, if they are slower."""
+        return self.heal_compute(lanes, peers, steps=steps) & self.heal_time(
+            lanes, peers, work="copy", steps=steps
+        )
+
+    def heal_compute(
+        self, lanes: Collection[int], peers: Collection[int], *, steps: Collection[int] | None = None
+    ) -> Change:
+        """Let kernels of lanes take as long as those of the same name on their peers, if they are slower.
+
+        In each step and kind of job, the median of the peers counts; kernels that no peer has change like the
+        others. More kernels than on the peers stay. Without a common name, the time of each step counts.
+        """
+        pieces, key = self.graph.pieces, ["step", "job_kind"]
+        name = pl.coalesce("full_name", "name")
+        kernels = (
+            self._training.kernels.filter(~pl.col("is_communication"))
+            .group_by("lane", *key, name=name)
+            .agg(mean_ns=pl.col("total_ns").sum() / pl.col("count").sum(), total_ns=pl.col("total_ns").sum())
+        )
+        usual = (
+            kernels.filter(pl.col("lane").is_in(list(peers)))
+            .group_by(*key, "name")
+            .agg(usual_ns=pl.col("mean_ns").median())
+        )
+        factors = (
+            kernels.filter(pl.col("lane").is_in(list(lanes)))
+            .join(usual, on=[*key, "name"], nulls_equal=True)
+            .group_by("lane", *key)
+            .agg(
+                factor=(pl.col("total_ns") * pl.col("usual_ns") / pl.col("mean_ns")).sum()
+                / pl.col("total_ns").sum()
+            )
+        )
+        kind = gather(self._training.jobs["kind"], pieces.job)
+        work = pl.DataFrame({"lane": pieces.lane, "step": pieces.step, "job_kind": kind}).with_columns(
+            pl.col("lane").cast(pl.UInt32)
+        )
+        factor = work.join(factors, on=["lane", *key], how="left", nulls_equal=True, maintain_order="left")[
+            "factor"
+        ]
+        change = self.heal_time(lanes, peers, work="compute", steps=steps)
+        known = self._choose("compute", steps) & has_value(factor)
+        change.pieces[known] = np.minimum(1.0, factor.to_numpy()[known])
+        return change
+
+    @cached_property
+    def _sums(self) -> tuple[Floats, Int64s]:
+        """Time of each lane, step and cause; and the number of the step of each piece."""
+        pieces = self.graph.pieces
+        _, step = find_distinct(pieces.step)
+        sums = np.zeros((int(pieces.lane.max()) + 1, int(step.max()) + 1, BETWEEN + 1))
+        np.add.at(sums, (pieces.lane, step, pieces.cause), pieces.end - pieces.start)
+        return sums, step
+
+    def heal_time(
+        self,
+        lanes: Collection[int],
+        peers: Collection[int],
+        *,
+        work: Work,
+        steps: Collection[int] | None = None,
+    ) -> Change:
+        """Give some work of lanes the median time of their peers in each step, if it is less.
+
+        For hosts, which may all be late at once, the median of the steps of each lane, if it is less still.
+        """
+        pieces, change, own_lanes = self.graph.pieces, self.unchanged, list(lanes)
+        sums, step = self._sums
+        time = sums[:, :, list(_CAUSES_OF[work])].sum(axis=2)
+        own = target = time[own_lanes]
+        if len(peers):
+            target = np.minimum(target, np.median(time[list(peers)], axis=0))
+        if work in ("host", "data"):
+            target = np.minimum(target, np.median(own, axis=1, keepdims=True))
+        factor = np.ones(time.shape)
+        factor[own_lanes] = np.divide(target, own, out=np.ones(own.shape), where=own > 0)
+        chosen = self._choose(work, steps)
+        change.pieces[chosen] = factor[pieces.lane[chosen], step[chosen]]
+        return change
+
+    @cached_property
+    def transfers_ns(self) -> Floats:
+        """Transfer of each kernel: its duration after the last of its members has started."""
+        graph = self.graph
+        chosen = graph.of_kernel >= 0
+        transfer = np.zeros(len(graph.kernels))
+        transfer[graph.of_kernel[chosen]] = graph.delay_ns[chosen]
+        return transfer
+
+    @cached_property
+    def links(self) -> pl.DataFrame:
+        """Both kernels of each message, if they are awaited: kernel, sender, receiver, transfer_ns."""
+        lane, members = self.graph.kernels["lane"], self.graph.members.drop_nulls("peer").filter("awaits")
+        own, peer = lane.gather(members["kernel"]), members["peer"]
+        return members.select(
+            "kernel",
+            sender=pl.when("is_received").then(peer).otherwise(own),
+            receiver=pl.when("is_received").then(own).otherwise(peer),
+            transfer_ns=pl.Series(self.transfers_ns).gather(members["kernel"]),
+        )
+
+    def heal_link(self, sender: int, receiver: int) -> Change:
+        """Give messages from one lane to another the median transfer of other links, if they need longer."""
+        change = self.unchanged
+        is_own = (pl.col("sender") == sender) & (pl.col("receiver") == receiver)
+        own, others = self.links.filter(is_own), self.links.filter(~is_own)
+        if len(own) and len(others):
+            each = others.group_by("sender", "receiver").agg(pl.col("transfer_ns").median())
+            usual = np.median(each["transfer_ns"].to_numpy())
+            value = np.median(own["transfer_ns"].to_numpy())
+            change.kernels[own["kernel"].to_numpy()] = min(1.0, usual / max(value, 1.0))
+        return change
