@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nsys_pp.commands.scrub import ScrubResult, scrub
     from nsys_pp.commands.sql import SqlResult, sql
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
+    from nsys_pp.commands.whatif import WhatIfResult, whatif
     from nsys_pp.errors import NsysPPError, OptionError
     from nsys_pp.run.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
 
@@ -58,6 +59,7 @@ _MODULES = {
     "nsys_pp.commands.scrub": ("ScrubResult", "scrub"),
     "nsys_pp.commands.sql": ("SqlResult", "sql"),
     "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
+    "nsys_pp.commands.whatif": ("WhatIfResult", "whatif"),
     "nsys_pp.run.options": (*("BatchOptions", "ClockOptions", "JobOptions", "RosterOptions", "RunOptions"),),
     "nsys_pp.errors": ("NsysPPError", "OptionError"),
 }
@@ -89,6 +91,7 @@ __all__ = [
     "ScrubResult",
     "SqlResult",
     "SummaryResult",
+    "WhatIfResult",
     "__version__",
     "align",
     "chart",
@@ -105,6 +108,7 @@ __all__ = [
     "scrub",
     "sql",
     "summarise",
+    "whatif",
 ]
 
 

@@ -199,17 +199,17 @@ class Option(NamedTuple):
 
 
 # Commands that have the same options.
-_RUN = "merge report pipeline chart compare sql"
+_RUN = "merge report pipeline whatif chart compare sql"
 _JOBS = f"{_RUN} summary extract"
 _STEPS = f"{_RUN} summary"
 _CLOCKED = f"{_RUN} align"
 _RANKED = f"{_RUN} summary info align"
-_WAITING = "merge report pipeline chart summary project info check align sql extract"
+_WAITING = "merge report pipeline whatif chart summary project info check align sql extract"
 _READING = f"{_WAITING} compare"
 _PROJECTING = "merge summary project extract"
 _LOGGING = f"{_READING} scrub"
-_WRITING = "merge report pipeline chart summary compare project sql extract scrub"
-_JSON = "pipeline summary compare project info check align sql"
+_WRITING = "merge report pipeline whatif chart summary compare project sql extract scrub"
+_JSON = "pipeline whatif summary compare project info check align sql"
 _FORMATTED = f"{_JSON} merge chart"
 _LIMITED = "pipeline summary compare project sql"
 _DRAWING = "merge extract"
@@ -753,6 +753,27 @@ OPTIONS = (
         "Show the names of ranges instead: the rule that reads each as a job or a step, and unread "
         "names by GPU time.",
         type=bool,
+    ),
+    Option(
+        "heal",
+        "--heal",
+        TRAINING,
+        "whatif",
+        "What shall take as long as on its peers, where it takes longer: rank=5, stage=3, "
+        "'gpu=node2 GPU 0', machine=node2, host=6, link=2-4, data, or all.",
+        default_text="each that gains",
+        is_many=True,
+        metavar="WHAT",
+    ),
+    Option(
+        "scale",
+        "--scale",
+        TRAINING,
+        "whatif",
+        "What shall take a factor of its time: stage=3:0.8, rank=5:0.9, host=6:0.5, link=2-4:0.5, "
+        "link=all:0.5, kind=backward:0.9.",
+        is_many=True,
+        metavar="WHAT:FACTOR",
     ),
     Option(
         "flops_per_step",

@@ -380,6 +380,32 @@ def _check_devices(format: str | None, devices: frozenset[int] | None) -> None:
         raise click.UsageError("`--device` requires " + " or ".join(f"`--format {name}`" for name in able))
 
 
+@command(output=_PRINTED, format=_TABLE_FORMATS)
+def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bool, **options: Any) -> None:
+    """Predict the step without slow ranks, links and hosts.
+
+    Jobs, messages and collectives of the run are replayed with other durations; waits follow from
+    them. Without options, all that gains is healed one by one, then all together. Nothing is
+    predicted where the recorded steps cannot be replayed.
+
+    \b
+    Examples:
+      nsys-pp whatif node*/report*.sqlite
+      nsys-pp whatif node*/report*.sqlite --heal rank=5 --scale stage=3:0.8
+    """
+    from nsys_pp.commands.whatif import WHATIF_TABLE
+    from nsys_pp.frames.table import FilledTable
+
+    format = settle_format(output, format, (WHATIF_TABLE.name,), option="--table")
+    check_outputs(output, format, (WHATIF_TABLE.name,), reports, force=force)
+    result = run_with_progress(nsys_pp.whatif, reports, **options)
+    log_skipped(result.skipped)
+    filled = FilledTable(table=WHATIF_TABLE, frame=result.predictions)
+    output_tables([filled], output=output, format=format, force=force)
+    log_notes(result.notes)
+    end_with(result)
+
+
 @command(
     output={"default": Path("pipeline.html")},
     format={"choices": _CHARTS, "default_text": "inferred from the file extension"},

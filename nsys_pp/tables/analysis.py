@@ -402,7 +402,7 @@ class Evidence:
         if self.whatif.refusal:
             return most_ns, "at most"
         least, most = self.whatif.predict(change(self.whatif))
-        return most, "about" if most - least <= LEAST_GAIN * self.step_ns else "at most"
+        return max(0.0, most), "about" if most - least <= LEAST_GAIN * self.step_ns else "at most"
 
     def measure_excess(self) -> pl.DataFrame:
         """Measure the length of each step beyond the shorter one of its neighbours: step, longer_ns, span_ns.

@@ -45,6 +45,10 @@ class Change(Struct, frozen=True):
         """Return both changes: of each duration the smaller one."""
         return Change(np.minimum(self.pieces, other.pieces), np.minimum(self.kernels, other.kernels))
 
+    def __mul__(self, other: Change) -> Change:
+        """Return both changes, one after the other."""
+        return Change(self.pieces * other.pieces, self.kernels * other.kernels)
+
 
 class WhatIf:
     """A run that can be replayed with other durations.
@@ -139,7 +143,7 @@ class WhatIf:
         """
         rest = self._shortest
         gains = self.gain_ns(change), self.step_ns(rest) - self.step_ns(rest & change)
-        return max(0.0, min(gains)), max(0.0, *gains)
+        return min(gains), max(gains)
 
     @cached_property
     def bound_fraction(self) -> float:
@@ -186,6 +190,28 @@ class WhatIf:
         """Return the mask of the pieces with some work, in some steps or all."""
         chosen = np.isin(self.graph.pieces.cause, _CAUSES_OF[work])
         return chosen if steps is None else chosen & np.isin(self.graph.pieces.step, list(steps))
+
+    def scale_kind(self, kind: str, factor: float) -> Change:
+        """Multiply the compute of jobs of a kind by a factor."""
+        change, of_job = self.unchanged, gather(self._training.jobs["kind"], self.graph.pieces.job)
+        is_kind = (of_job == kind).fill_null(value=False).to_numpy()
+        change.pieces[self._choose("compute", None) & is_kind] = factor
+        return change
+
+    def scale_links(self, factor: float, ends: tuple[int, int] | None = None) -> Change:
+        """Multiply the transfers of messages between two lanes, or of all messages, by a factor."""
+        change, chosen = self.unchanged, self.links
+        if ends is not None:
+            chosen = chosen.filter(pl.col("sender").is_in(ends), pl.col("receiver").is_in(ends))
+        change.kernels[chosen["kernel"].to_numpy()] = factor
+        return change
+
+    def saved_ns(self, change: Change) -> Floats:
+        """Return the time that each lane needs less, whether or not a step gains from it."""
+        pieces = self.graph.pieces
+        saved = np.zeros(int(pieces.lane.max()) + 1)
+        np.add.at(saved, pieces.lane, (1 - change.pieces) * (pieces.end - pieces.start))
+        return saved
 
     def heal_work(
         self, lanes: Collection[int], peers: Collection[int], *, steps: Collection[int] | None = None

@@ -1,0 +1,94 @@
+"""`nsys-pp whatif`: predictions as tables and data, what they need, and refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import nsys_pp
+from fixtures import simulate
+from nsys_pp.errors import MissingDataError, OptionError
+from tests.cli.calls import call, succeed
+
+OPTIONS = "--pp 2 --dp 2 --steps 4 --micro-batches 4 --layers 1 --names megatron --brief-truth --seed 51"
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which rank 3 computes 30 % longer."""
+    folder = tmp_path_factory.mktemp("slow")
+    simulate.main([*OPTIONS.split(), "--slow-rank", "3=1.3", str(folder)])
+    return folder
+
+
+def predictions(slow: Path, heal: Sequence[str] = (), scale: Sequence[str] = ()) -> dict[str, float]:
+    result = nsys_pp.whatif(slow, layout="pp=2,dp=2", heal=heal, scale=scale)
+    return dict(result.predictions.select("change", "gain_fraction").iter_rows())
+
+
+def test_without_options_what_gains_is_healed_one_by_one_then_all(slow: Path) -> None:
+    gains = predictions(slow)
+    assert [*gains][-1] == "heal all"
+    assert max(gains, key=lambda change: gains[change]) in ("heal rank=3", "heal all")
+    *single, _ = gains.values()
+    assert single == sorted(single, reverse=True)
+    assert gains["heal rank=3"] == pytest.approx(gains["heal all"], rel=0.15)
+    assert gains["heal rank=3"] > 0.1
+
+
+def test_several_changes_are_predicted_alone_and_together(slow: Path) -> None:
+    gains = predictions(slow, heal=["rank=3"], scale=["kind=backward:0.5", "stage=1:1.5", "link=all:2"])
+    assert [*gains][:4] == [
+        *("heal rank=3", "scale kind=backward:0.5", "scale stage=1:1.5", "scale link=all:2"),
+    ]
+    assert gains["scale stage=1:1.5"] < -0.3
+    assert gains["scale link=all:2"] < 0
+    assert gains["scale kind=backward:0.5"] > 0.2
+    assert gains["all of these"] < gains["heal rank=3"] + gains["scale kind=backward:0.5"]
+
+
+def test_the_verdict_has_the_same_gain(slow: Path) -> None:
+    found = nsys_pp.pipeline(slow, layout="pp=2,dp=2").verdict.findings[0]
+    assert (found.kind, found.label) == ("straggler", "rank 3")
+    result = nsys_pp.whatif(slow, layout="pp=2,dp=2", heal=["rank=3"])
+    assert found.gain_ns == pytest.approx(result.predictions["most_gain_ns"].item(), rel=0.01)
+
+
+def test_a_table_says_how_far_to_trust_it(slow: Path, tmp_path: Path) -> None:
+    done = succeed("whatif", slow, "--layout", "pp=2,dp=2", "--heal", "rank=3")
+    assert "heal rank=3" in done.stdout
+    assert "unchanged, the replay misses the measured step by 0" in done.stderr
+    rows = json.loads(succeed("whatif", slow, "--heal", "rank=3", "--json").stdout)["whatif"]
+    assert [row["change"] for row in rows] == ["heal rank=3"]
+    output = tmp_path / "whatif.csv"
+    succeed("whatif", slow, "--scale", "host=2:0.5", "-o", output)
+    assert output.read_text().splitlines()[0].startswith("step_ns,gain_ns")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("heal", "rank=9", "no GPU is of rank '9'"),
+        ("heal", "pace=9", "invalid change"),
+        ("heal", "rank", "invalid change"),
+        ("heal", "link=3", "invalid link"),
+        ("scale", "rank=3", "invalid change"),
+        ("scale", "kind=lunch:2", "unknown kind of job"),
+    ],
+)
+def test_a_change_that_names_nothing_is_refused(slow: Path, option: str, value: str, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        predictions(slow, *([value] if name == option else () for name in ("heal", "scale")))
+    done = call("whatif", slow, f"--{option}", value)
+    assert (done.code, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_a_run_that_cannot_be_replayed_is_refused(slow: Path) -> None:
+    with pytest.raises(MissingDataError, match=r"nothing can be predicted: .*may be off") as raised:
+        nsys_pp.whatif(slow, clock="utc")
+    assert raised.value.hint is not None
+    assert "--layout" in raised.value.hint
