@@ -13,6 +13,7 @@ from nsys_pp.run.inputs import Batch, Result
 from nsys_pp.run.options import Inputs, RunOptions, check_keywords
 from nsys_pp.tables.whatif import WHATIF_TABLE as WHATIF_TABLE
 from nsys_pp.tables.whatif import describe_trust
+from nsys_pp.training.whatif import WhatIf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -48,9 +49,10 @@ def whatif(
     """
     check_keywords(options, RunOptions)
     result = build_pipeline(Batch(inputs, options), options)
+    run = WhatIf(result.training)
     return WhatIfResult(
-        predictions=WHATIF_TABLE.build(result.training, heal, scale),
-        notes=(describe_trust(result.training), *result.training.notes),
+        predictions=WHATIF_TABLE.build(run, heal, scale),
+        notes=(describe_trust(run), *result.training.notes),
         skipped=result.skipped,
         row_counts=result.row_counts,
     )

@@ -379,11 +379,6 @@ class Evidence:
         lanes = self.training.lanes
         return [] if lanes["rank"].null_count() else list_missing_ranks(lanes)
 
-    def measure_compute(self, lanes: Sequence[int], steps: Sequence[int]) -> pl.Series:
-        """Measure the mean compute of some lanes in some complete steps: ns, by lane."""
-        chosen = self.lane_steps.filter(pl.col("lane").is_in(lanes), pl.col("step").is_in(steps))
-        return chosen.group_by("lane", maintain_order=True).agg(pl.col("compute_ns").mean())["compute_ns"]
-
     @cached_property
     def whatif(self) -> WhatIf:
         """The run, to be replayed with other durations."""

@@ -649,30 +649,45 @@ def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
 
 
 def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find the time between steps, in which no step is counted: evaluations, checkpoints."""
-    share = evidence.cover_of("time_fraction", "between")
-    if not evidence.has_steps or share < LEAST_SHARE:
-        return []
-    busy = evidence.cover_of("busy_fraction", "between")
-    time_ns = evidence.cover_of("time_ns", "between")
-    lanes = evidence.training.coverage.filter(part="between").select(
-        "lane", "longest_start_ns", "longest_end_ns"
+    """Find the time between steps, in which no step is counted: evaluations, checkpoints.
+
+    Of all lanes, or of some: the others wait for them inside their steps.
+    """
+    lanes = (
+        evidence.training.coverage.with_columns(
+            share=pl.col("time_ns") / pl.col("time_ns").sum().over("lane")
+        )
+        .filter(part="between")
+        .sort("share", descending=True)
     )
-    lane, start_ns, end_ns = max(lanes.iter_rows(), key=lambda stretch: stretch[2] - stretch[1])
+    if not evidence.has_steps or lanes.is_empty():
+        return []
+    is_common = evidence.cover_of("time_fraction", "between") >= LEAST_SHARE
+    rows = lanes if is_common else lanes.filter(pl.col("share") >= LEAST_SHARE)
+    if rows.is_empty():
+        return []
+    divisor = evidence.training.lanes.height if is_common else rows.height
+    share, time_ns = (to_float(rows[name].sum()) / divisor for name in ("share", "time_ns"))
+    lane, start_ns, end_ns = max(
+        rows.select("lane", "longest_start_ns", "longest_end_ns").iter_rows(),
+        key=lambda stretch: stretch[2] - stretch[1],
+    )
+    busy = to_float(rows["compute_ns"].sum()) / to_float(rows["time_ns"].sum())
     activity = name_activity(evidence.training, lane, start_ns, end_ns)
     gain_ns = time_ns / max(evidence.training.steps["step"].n_unique(), 1)
+    whose = "a mean lane" if is_common else join_names([evidence.labels[one] for one in rows["lane"]])
     return [
         Finding(
             kind="between",
             text=f"{format_share(share)} of the capture lies between steps"
-            f" ({format_time(time_ns)} on a mean lane, of it {format_share(busy)} compute; the longest is"
+            f" ({format_time(time_ns)} on {whose}, of it {format_share(busy)} compute; the longest is"
             f" {format_time(end_ns - start_ns)}{activity.words})",
             confidence="certain",
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=share,
             value_ns=time_ns,
-            sample_count=lanes.height,
+            sample_count=rows.height,
             call=activity.name,
         )
     ]

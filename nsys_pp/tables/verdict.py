@@ -702,7 +702,8 @@ def _describe_slow(
     when, limits = describe_steps(evidence, steps)
     share = len(steps) / max(evidence.step_count, 1)
     excess = worst.excess_fraction / (1 + worst.excess_fraction)
-    most_ns = share * excess * to_float(evidence.measure_compute(lanes, steps).max())
+    slow_steps = evidence.lane_steps.filter(pl.col("lane").is_in(lanes), pl.col("step").is_in(steps))
+    most_ns = share * excess * to_float(slow_steps["compute_ns"].max())
     if more >= _MORE_KERNELS:  # work that can be spread over all stages
         staged = evidence.training.lanes.drop_nulls("stage")
         balanced = 1 + worst.excess_fraction / staged["stage"].n_unique()

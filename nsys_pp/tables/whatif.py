@@ -13,12 +13,11 @@ from msgspec import Struct
 
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.table import Column, Table, build_table_schema
-from nsys_pp.frames.training import SCHEDULED_KINDS, Training
+from nsys_pp.frames.training import SCHEDULED_KINDS
+from nsys_pp.frames.verdict import MOST_LINES
 from nsys_pp.tables.words import format_share
-from nsys_pp.training.whatif import Change, WhatIf
+from nsys_pp.training.whatif import LEAST_GAIN, Change, WhatIf, Work
 
-_MOST_EACH = 8  # ranks, stages, links and hosts that are healed one by one if none is named
-_LEAST_FRACTION = 0.001  # of a step, for a row of these
 _FORMS = {
     "heal": "`rank=5`, `gpu=node2 GPU 0`, `stage=3`, `machine=node2`, `host=6`, `link=2-4`, `data` or `all`",
     "scale": "`rank=5:0.9`, `stage=3:0.8`, `machine=node2:0.9`, `host=6:0.5`, `kind=backward:0.9`,"
@@ -52,8 +51,8 @@ def _parse(option: str, text: str) -> _Asked:
 class _Run:
     """A run, and changes of what it names."""
 
-    def __init__(self, training: Training) -> None:
-        self.run, self.lanes = WhatIf(training), training.lanes
+    def __init__(self, run: WhatIf) -> None:
+        self.run, self.lanes = run, run.training.lanes
         self.every = self.lanes["lane"].to_list()
         stages = self.lanes.group_by("stage", maintain_order=True).agg("lane")["lane"].to_list()
         # ranks are compared with the others of their stage; if each is alone on its own, with all
@@ -113,7 +112,7 @@ class _Run:
         healed = [
             self.run.heal_work(some, [lane for lane in group if lane not in some] or group)
             for group in self.groups
-            for some in ([[lane] for lane in group] if len(group) <= _MOST_EACH else [group])
+            for some in ([[lane] for lane in group] if len(group) <= MOST_LINES else [group])
         ]
         healed += list(
             starmap(self.run.heal_link, self.run.links.select("sender", "receiver").unique().rows())
@@ -121,9 +120,9 @@ class _Run:
         return reduce(Change.__and__, healed, self.run.heal_time(self.every, self.every, work="host"))
 
     def scale_lanes(self, asked: _Asked) -> Change:
-        column = _COLUMNS_OF.get(asked.subject, asked.subject)
-        lanes = dict.fromkeys(self.find(asked, column, asked.name), asked.factor)
-        return self.run.scale(lanes, work="host" if asked.subject == "host" else "compute")
+        lanes = self.find(asked, _COLUMNS_OF.get(asked.subject, asked.subject), asked.name)
+        work: Work = "host" if asked.subject == "host" else "compute"
+        return self.run.scale(dict.fromkeys(lanes, asked.factor), work=work)
 
     def scale_link(self, asked: _Asked) -> Change:
         return self.run.scale_links(asked.factor, None if asked.name == "all" else self.ends(asked))
@@ -144,11 +143,11 @@ class _Run:
             named = lanes.select("rank", saved=pl.Series(saved).gather(lanes["lane"])).filter(
                 pl.col("saved") > 0
             )
-            texts += [f"{subject}={rank}" for rank in named.top_k(_MOST_EACH, by="saved")["rank"]]
-        texts += [f"gpu={label}" for label in unranked["label"][:_MOST_EACH]]
+            texts += [f"{subject}={rank}" for rank in named.top_k(MOST_LINES, by="saved")["rank"]]
+        texts += [f"gpu={label}" for label in unranked["label"][:MOST_LINES]]
         if self.lanes["stage"].drop_nulls().n_unique() > 1:
             texts += [
-                f"stage={stage}" for stage in self.lanes["stage"].drop_nulls().unique().sort()[:_MOST_EACH]
+                f"stage={stage}" for stage in self.lanes["stage"].drop_nulls().unique().sort()[:MOST_LINES]
             ]
         ranks = dict(lanes.select("lane", "rank").iter_rows())
         links = (
@@ -157,7 +156,7 @@ class _Run:
                 one=pl.min_horizontal("sender", "receiver"), other=pl.max_horizontal("sender", "receiver")
             )
             .agg(pl.col("transfer_ns").median())
-            .top_k(_MOST_EACH, by="transfer_ns")
+            .top_k(MOST_LINES, by="transfer_ns")
         )
         texts += [f"link={ranks[one]}-{ranks[other]}" for one, other in links.select("one", "other").rows()]
         return [_parse("heal", text) for text in (*texts, "data")]
@@ -180,11 +179,11 @@ _SCALES: dict[str, _Build] = {
 _SUBJECTS = {"heal": _HEALS, "scale": _SCALES}
 
 
-def predict_steps(training: Training, heal: Sequence[str] = (), scale: Sequence[str] = ()) -> pl.DataFrame:
+def predict_steps(run: WhatIf, heal: Sequence[str] = (), scale: Sequence[str] = ()) -> pl.DataFrame:
     """Predict the mean step of a run with other durations.
 
     Args:
-        training: The run.
+        run: The run.
         heal: What shall take as long as on its peers, where it takes longer.
         scale: What shall take a factor of its time.
 
@@ -197,23 +196,22 @@ def predict_steps(training: Training, heal: Sequence[str] = (), scale: Sequence[
         MissingDataError: There are no steps, or nothing can be predicted.
     """
     asked = [_parse(option, text) for option, texts in (("heal", heal), ("scale", scale)) for text in texts]
-    if training.lane_states.is_empty():
+    if run.training.lane_states.is_empty():
         raise MissingDataError("there are no steps to replay", "`--step-pattern` names them")
-    of = _Run(training)
-    if of.run.refusal:
-        raise MissingDataError(f"nothing can be predicted: {of.run.refusal}", _HINT)
+    if run.refusal:
+        raise MissingDataError(f"nothing can be predicted: {run.refusal}", _HINT)
+    of = _Run(run)
     chosen = asked or of.list_heals()
     changes = [_SUBJECTS[one.option][one.subject](of, one) for one in chosen]
-    names = [f"{one.option} {one.text}" for one in chosen]
-    rows = [_predict(of.run, name, change) for name, change in zip(names, changes, strict=True)]
+    rows = [
+        _predict(run, f"{one.option} {one.text}", change) for one, change in zip(chosen, changes, strict=True)
+    ]
     if not asked:
-        rows = sorted((row for row in rows if row[-2] >= _LEAST_FRACTION), key=lambda row: -row[-2])
-        rows.append(_predict(of.run, "heal all", of.heal_all(_parse("heal", "all"))))
+        rows = sorted((row for row in rows if row[-2] >= LEAST_GAIN / 10), key=lambda row: -row[-2])
+        rows.append(_predict(run, "heal all", of.heal_all(_parse("heal", "all"))))
     elif len(rows) > 1:
-        healed = [change for one, change in zip(chosen, changes, strict=True) if one.option == "heal"]
-        scaled = [change for one, change in zip(chosen, changes, strict=True) if one.option == "scale"]
-        both = reduce(Change.__mul__, scaled, reduce(Change.__and__, healed, of.run.unchanged))
-        rows.append(_predict(of.run, "all of these", both))
+        healed = reduce(Change.__and__, changes[: len(heal)], run.unchanged)
+        rows.append(_predict(run, "all of these", reduce(Change.__mul__, changes[len(heal) :], healed)))
     return pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
 
 
@@ -226,9 +224,8 @@ def _predict(run: WhatIf, name: str, change: Change) -> tuple[float, float, floa
     return run.measured_ns - gain, gain, most, gain / max(run.measured_ns, 1), name
 
 
-def describe_trust(training: Training) -> str:
+def describe_trust(run: WhatIf) -> str:
     """Describe how far the predictions of a run can be trusted."""
-    run = WhatIf(training)
     return (
         f"unchanged, the replay misses the measured step by {format_share(run.error_fraction)};"
         f" clocks leave {format_share(run.bound_fraction)} of it open, waits of unknown cause"

@@ -58,12 +58,12 @@ class WhatIf:
     """
 
     def __init__(self, training: Training) -> None:
-        self._training = training
+        self.training = training
 
     @cached_property
     def graph(self) -> Graph:
         """Moments of the run, and what each depends on."""
-        of = self._training
+        of = self.training
         kernels, members = list_communication(
             lanes=of.lanes, anchors=of.anchors, transfers=of.transfers, jobs=of.jobs
         )
@@ -106,7 +106,7 @@ class WhatIf:
     @cached_property
     def _counted(self) -> tuple[Int64s, int]:
         """Pieces of the complete steps, of all steps if the capture cuts each; and their number."""
-        steps = self._training.steps
+        steps = self.training.steps
         every = steps["step"].unique().to_numpy()
         whole = np.setdiff1d(every, steps.filter("is_partial")["step"].to_numpy())
         counted = whole if len(whole) else every
@@ -128,9 +128,13 @@ class WhatIf:
         return change
 
     @cached_property
+    def _shortest_ns(self) -> float:
+        return self.step_ns(self._shortest)
+
+    @cached_property
     def unknown_fraction(self) -> float:
         """Share of the steps in which it is unknown whether a lane waits for others or for a transfer."""
-        states = self._training.lane_states
+        states = self.training.lane_states
         length = (states["end_ns"] - states["start_ns"]).to_numpy()
         is_unknown = is_among(states["cause"], ("message", "collective"))
         return float(length[is_unknown].sum() / max(length.sum(), 1))
@@ -141,15 +145,14 @@ class WhatIf:
         Communication of unknown members may be a wait, and a copy may begin earlier: each is as long as
         recorded, or takes no time.
         """
-        rest = self._shortest
-        gains = self.gain_ns(change), self.step_ns(rest) - self.step_ns(rest & change)
+        gains = self.gain_ns(change), self._shortest_ns - self.step_ns(self._shortest & change)
         return min(gains), max(gains)
 
     @cached_property
     def bound_fraction(self) -> float:
         """Error bound of the clocks as a share of the step; infinite if it is unknown."""
-        bounds = self._training.lanes["bound_ns"]
-        if bounds.has_nulls() or self._training.lanes["clock_group"].n_unique() > 1:
+        bounds = self.training.lanes["bound_ns"]
+        if bounds.has_nulls() or self.training.lanes["clock_group"].n_unique() > 1:
             return math.inf
         return float(bounds.to_numpy().max()) / self.measured_ns
 
@@ -158,22 +161,14 @@ class WhatIf:
         """Reason that nothing can be predicted; "" if it can."""
         if not self.graph.is_whole:
             return "messages and collectives wait for each other in a circle"
-        for share, most, words in (
+        limits = (
             (self.bound_fraction, MOST_UNKNOWN, "the clocks may be off by {} of a step"),
-            (
-                self.unknown_fraction,
-                MOST_UNKNOWN,
-                "in {} of a step it is unknown what communication waits for",
-            ),
-            (
-                self.error_fraction,
-                _MOST_ERROR,
-                "the replay of what was recorded misses the measured step by {}",
-            ),
-        ):
-            if share > most:
-                return words.format(f"{100 * share:.0f} %" if share < 1 else "more than all")
-        return ""
+            (self.unknown_fraction, MOST_UNKNOWN, "in {} of a step communication waits for unknown peers"),
+            (self.error_fraction, _MOST_ERROR, "the replay of what was recorded misses the step by {}"),
+        )
+        broken = ((share, words) for share, most, words in limits if share > most)
+        share, words = next(broken, (0.0, ""))
+        return words.format(f"{100 * share:.0f} %" if share < 1 else "more than all")
 
     def scale(
         self, factors: Mapping[int, float], *, work: Work = "compute", steps: Collection[int] | None = None
@@ -193,7 +188,7 @@ class WhatIf:
 
     def scale_kind(self, kind: str, factor: float) -> Change:
         """Multiply the compute of jobs of a kind by a factor."""
-        change, of_job = self.unchanged, gather(self._training.jobs["kind"], self.graph.pieces.job)
+        change, of_job = self.unchanged, gather(self.training.jobs["kind"], self.graph.pieces.job)
         is_kind = (of_job == kind).fill_null(value=False).to_numpy()
         change.pieces[self._choose("compute", None) & is_kind] = factor
         return change
@@ -232,7 +227,7 @@ class WhatIf:
         pieces, key = self.graph.pieces, ["step", "job_kind"]
         name = pl.coalesce("full_name", "name")
         kernels = (
-            self._training.kernels.filter(~pl.col("is_communication"))
+            self.training.kernels.filter(~pl.col("is_communication"))
             .group_by("lane", *key, name=name)
             .agg(mean_ns=pl.col("total_ns").sum() / pl.col("count").sum(), total_ns=pl.col("total_ns").sum())
         )
@@ -250,7 +245,7 @@ class WhatIf:
                 / pl.col("total_ns").sum()
             )
         )
-        kind = gather(self._training.jobs["kind"], pieces.job)
+        kind = gather(self.training.jobs["kind"], pieces.job)
         work = pl.DataFrame({"lane": pieces.lane, "step": pieces.step, "job_kind": kind}).with_columns(
             pl.col("lane").cast(pl.UInt32)
         )
@@ -298,24 +293,19 @@ class WhatIf:
         return change
 
     @cached_property
-    def transfers_ns(self) -> Floats:
-        """Transfer of each kernel: its duration after the last of its members has started."""
-        graph = self.graph
-        chosen = graph.of_kernel >= 0
-        transfer = np.zeros(len(graph.kernels))
-        transfer[graph.of_kernel[chosen]] = graph.delay_ns[chosen]
-        return transfer
-
-    @cached_property
     def links(self) -> pl.DataFrame:
         """Both kernels of each message, if they are awaited: kernel, sender, receiver, transfer_ns."""
-        lane, members = self.graph.kernels["lane"], self.graph.members.drop_nulls("peer").filter("awaits")
-        own, peer = lane.gather(members["kernel"]), members["peer"]
+        graph = self.graph
+        # the delay of each kernel behind the last start of its members
+        transfer, of_kernel = np.zeros(len(graph.kernels) + 1), graph.of_kernel
+        transfer[of_kernel] = graph.delay_ns
+        members = graph.members.drop_nulls("peer").filter("awaits")
+        own, peer = graph.kernels["lane"].gather(members["kernel"]), members["peer"]
         return members.select(
             "kernel",
             sender=pl.when("is_received").then(peer).otherwise(own),
             receiver=pl.when("is_received").then(own).otherwise(peer),
-            transfer_ns=pl.Series(self.transfers_ns).gather(members["kernel"]),
+            transfer_ns=pl.Series(transfer).gather(members["kernel"]),
         )
 
     def heal_link(self, sender: int, receiver: int) -> Change:

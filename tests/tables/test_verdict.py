@@ -454,6 +454,17 @@ def test_the_gain_of_a_rank_that_becomes_slow_is_what_the_healthy_run_lacks(tmp_
     assert "since step 15, in all kernel families alike (" in found.text
 
 
+def test_what_some_ranks_do_between_steps_is_told_of_these(tmp_path: Path) -> None:
+    """The ranks of one stage write checkpoints; the others wait for them inside their steps."""
+    options = "--pp 3 --dp 2 --schedule interleaved --steps 6 --micro-batches 3 --layers 1 --names paddle"
+    more = "--sync event --lag-steps 1 --checkpoint-every 1 --seed 97000082 --brief-truth"
+    simulate([str(tmp_path), *options.split(), *more.split()])
+    found = pipeline(tmp_path).verdict.findings[0]
+    assert found.kind == "between"
+    assert " on rank 0 and rank 1, of it 0 % compute" in found.text
+    assert "in range `save_checkpoint`" in found.text
+
+
 def test_missing_ranks_have_a_line_and_others_stay_certain() -> None:
     training = simulate_training(f"{_HEALTHY} --dp 2 --slow-rank 5=1.25")
     whole = replace(training, lanes=training.lanes.with_columns(run_size=pl.lit(8, pl.Int64)))
