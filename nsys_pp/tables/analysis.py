@@ -192,6 +192,7 @@ class Evidence:
 
     def __init__(self, training: Training, explanations: Explanations = NONE) -> None:
         self.training = training
+        self.whatif = WhatIf(training)
         self._explanations = explanations
         self._hosts: dict[tuple[int, ...], pl.DataFrame] = {}
 
@@ -378,11 +379,6 @@ class Evidence:
         """Ranks of the run without a lane; none where a rank is unknown."""
         lanes = self.training.lanes
         return [] if lanes["rank"].null_count() else list_missing_ranks(lanes)
-
-    @cached_property
-    def whatif(self) -> WhatIf:
-        """The run, to be replayed with other durations."""
-        return WhatIf(self.training)
 
     def predict(self, change: Callable[[WhatIf], Change], most_ns: float) -> tuple[float, str]:
         """Predict the gain of a mean step by a change.

@@ -25,6 +25,9 @@ _FORMS = {
 }
 
 
+_TAILS = {"heal": "()", "scale": r":(\d*\.?\d+)"}
+
+
 class _Asked(Struct, frozen=True):
     """One change: an option with its value, and what it names."""
 
@@ -41,8 +44,7 @@ def _parse(option: str, text: str) -> _Asked:
     Raises:
         OptionError: It has another form.
     """
-    tail = r":(\d*\.?\d+)" if option == "scale" else "()"
-    match = re.fullmatch(rf"(\w+)(?:=([^:=]+))?{tail}", text.strip())
+    match = re.fullmatch(rf"(\w+)(?:=([^:=]+))?{_TAILS[option]}", text.strip())
     if match is None or match[1] not in _SUBJECTS[option] or bool(match[2]) == (match[1] in ("data", "all")):
         raise OptionError(option, f"invalid change {text!r}; expected e.g. {_FORMS[option]}")
     return _Asked(option, text.strip(), match[1], match[2] or "", float(match[3] or 1))
@@ -136,7 +138,6 @@ class _Run:
     def list_heals(self) -> list[_Asked]:
         """List what may be healed: ranks, stages, links and hosts that need most time beyond their peers."""
         lanes, texts = self.lanes.drop_nulls("rank"), list[str]()
-        unranked = self.lanes.filter(pl.col("rank").is_null())
         work = np.sum([self.run.saved_ns(self.run.heal_work(group, group)) for group in self.groups], axis=0)
         late = self.run.saved_ns(self.run.heal_time(self.every, self.every, work="host"))
         for subject, saved in (("rank", work), ("host", late)):
@@ -144,11 +145,12 @@ class _Run:
                 pl.col("saved") > 0
             )
             texts += [f"{subject}={rank}" for rank in named.top_k(MOST_LINES, by="saved")["rank"]]
-        texts += [f"gpu={label}" for label in unranked["label"][:MOST_LINES]]
-        if self.lanes["stage"].drop_nulls().n_unique() > 1:
-            texts += [
-                f"stage={stage}" for stage in self.lanes["stage"].drop_nulls().unique().sort()[:MOST_LINES]
-            ]
+        unranked = self.lanes.filter(pl.col("rank").is_null())["label"][:MOST_LINES]
+        stages = self.lanes["stage"].drop_nulls().unique().sort()[:MOST_LINES]
+        texts += [
+            *(f"gpu={label}" for label in unranked),
+            *(f"stage={stage}" for stage in stages if len(stages) > 1),
+        ]
         ranks = dict(lanes.select("lane", "rank").iter_rows())
         links = (
             self.run.links.filter(pl.col("sender").is_in([*ranks]), pl.col("receiver").is_in([*ranks]))
@@ -199,7 +201,10 @@ def predict_steps(run: WhatIf, heal: Sequence[str] = (), scale: Sequence[str] = 
     if run.training.lane_states.is_empty():
         raise MissingDataError("there are no steps to replay", "`--step-pattern` names them")
     if run.refusal:
-        raise MissingDataError(f"nothing can be predicted: {run.refusal}", _HINT)
+        raise MissingDataError(
+            f"nothing can be predicted: {run.refusal}",
+            "capture more steps, record all ranks, and name the layout with `--layout`",
+        )
     of = _Run(run)
     chosen = asked or of.list_heals()
     changes = [_SUBJECTS[one.option][one.subject](of, one) for one in chosen]
@@ -215,11 +220,7 @@ def predict_steps(run: WhatIf, heal: Sequence[str] = (), scale: Sequence[str] = 
     return pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
 
 
-_HINT = "capture more steps, record all ranks, and name the layout with `--layout`"
-
-
 def _predict(run: WhatIf, name: str, change: Change) -> tuple[float, float, float, float, str]:
-    """Return a row of `WHATIF_TABLE`."""
     gain, most = run.predict(change)
     return run.measured_ns - gain, gain, most, gain / max(run.measured_ns, 1), name
 

@@ -131,8 +131,9 @@ def list_communication(
         [sides.join(needed, on=[*span, "group"], how="left"), collectives], how="diagonal_relaxed"
     )
     row = find_equal_rows([numbers(kernels[name]) for name in span], [numbers(both[name]) for name in span])
-    members = both.with_columns(kernel=pl.Series(row)).filter(pl.Series(row) >= 0)
-    return kernels, conform(members, MEMBERS)
+    return kernels, both.with_columns(kernel=pl.Series(row)).filter(pl.col("kernel") >= 0).pipe(
+        conform, MEMBERS
+    )
 
 
 class Pieces(Struct, frozen=True, kw_only=True):
@@ -194,8 +195,7 @@ class Graph(Struct, frozen=True, kw_only=True):
             times = reached[self.source[edges]] + delay[edges]
             firsts = self.first[begin:stop] - stops[begin]
             reached[self.moment[begin:stop]] = np.maximum.reduceat(times, firsts)
-        ends: Floats = reached[: len(self.pieces.end)] + self.origin_ns
-        return ends
+        return reached[: len(self.pieces.end)] + self.origin_ns
 
 
 class _Places(Struct, frozen=True):
@@ -360,8 +360,9 @@ def _keep_inside(
     is_inside = (at >= 0) & (pieces.lane[at] == lane) & (start >= pieces.start[at]) & (start < pieces.end[at])
     number = np.where(is_inside, np.cumsum(is_inside) - 1, -1)
     of_kernel = pl.Series("kernel", number[whole_numbers(members["kernel"])])
-    kept = members.with_columns(of_kernel).filter(of_kernel >= 0)
-    return keep_rows(kernels, is_inside), conform(kept, MEMBERS)
+    return keep_rows(kernels, is_inside), members.with_columns(of_kernel).filter(of_kernel >= 0).pipe(
+        conform, MEMBERS
+    )
 
 
 class _Met(Struct, frozen=True):
@@ -371,11 +372,7 @@ class _Met(Struct, frozen=True):
     ends: Int64s  # their places
     first: Int64s  # index in these of the first kernel that ended in each piece
     is_met: Bools  # the lane waited for these: the piece has no duration of its own
-
-
-def _list_previous(pieces: Pieces) -> Int64s:
-    """Return the piece before each one on its lane; -1 for the first."""
-    return np.where(np.diff(pieces.lane, prepend=-1) != 0, -1, np.arange(len(pieces.lane)) - 1)
+    previous: Int64s  # piece before each one on its lane; -1 for the first
 
 
 def _add_pieces(
@@ -390,7 +387,8 @@ def _add_pieces(
         for time in (pieces.start, pieces.end)
     )
     is_met = is_waiting & (first < stop)
-    row, met, previous = np.arange(len(is_met)), np.flatnonzero(is_met), _list_previous(pieces)
+    row, met, previous = np.arange(len(is_met)), np.flatnonzero(is_met), np.arange(-1, len(is_met) - 1)
+    previous[np.diff(pieces.lane, prepend=-1) != 0] = -1
     delay = pieces.end - pieces.start
     delay[met] = pieces.end[met] - end[by_end[stop[met] - 1]]
     last = np.where(is_met, pick(by_end, stop - 1, -1), -1)
@@ -400,10 +398,9 @@ def _add_pieces(
     late = np.flatnonzero(is_late)
     since = previous[late]
     edges.add(edges.ends + last[since], late, delay[since] + delay[late], piece=late)
-    source = previous.copy()
-    source[late] = previous[since]
+    source = np.where(is_late, previous[previous], previous)
     edges.add(source, row, np.where(is_late, 0, delay), piece=np.where(is_met | is_late, -1, row))
-    return _Met(by_end, ends, first, is_met)
+    return _Met(by_end, ends, first, is_met, previous)
 
 
 def _add_starts(edges: _Edges, pieces: Pieces, met: _Met, kernels: pl.DataFrame, places: _Places) -> None:
@@ -423,7 +420,7 @@ def _add_starts(edges: _Edges, pieces: Pieces, met: _Met, kernels: pl.DataFrame,
     follows = met.is_met[at] & (last >= met.first[at])
     follows &= start - end[met.by_end[last]] <= LATE_NS
     delay = np.where(follows, 0, start - pieces.start[at])
-    edges.add(_list_previous(pieces)[at], moment, delay, piece=np.where(met.is_met[at], -1, at))
+    edges.add(met.previous[at], moment, delay, piece=np.where(met.is_met[at], -1, at))
     after = met.by_end[last[follows]]
     edges.add(edges.ends + after, moment[follows], start[follows] - end[after])
 

@@ -109,8 +109,8 @@ class WhatIf:
         steps = self.training.steps
         every = steps["step"].unique().to_numpy()
         whole = np.setdiff1d(every, steps.filter("is_partial")["step"].to_numpy())
-        counted = whole if len(whole) else every
-        return np.flatnonzero(np.isin(self.graph.pieces.step, counted)), len(counted)
+        whole = whole if len(whole) else every
+        return np.flatnonzero(np.isin(self.graph.pieces.step, whole)), len(whole)
 
     @cached_property
     def error_fraction(self) -> float:
@@ -166,8 +166,7 @@ class WhatIf:
             (self.unknown_fraction, MOST_UNKNOWN, "in {} of a step communication waits for unknown peers"),
             (self.error_fraction, _MOST_ERROR, "the replay of what was recorded misses the step by {}"),
         )
-        broken = ((share, words) for share, most, words in limits if share > most)
-        share, words = next(broken, (0.0, ""))
+        share, _, words = next((limit for limit in limits if limit[0] > limit[1]), (0.0, 0.0, ""))
         return words.format(f"{100 * share:.0f} %" if share < 1 else "more than all")
 
     def scale(
@@ -245,10 +244,8 @@ class WhatIf:
                 / pl.col("total_ns").sum()
             )
         )
-        kind = gather(self.training.jobs["kind"], pieces.job)
-        work = pl.DataFrame({"lane": pieces.lane, "step": pieces.step, "job_kind": kind}).with_columns(
-            pl.col("lane").cast(pl.UInt32)
-        )
+        columns = {"step": pieces.step, "job_kind": gather(self.training.jobs["kind"], pieces.job)}
+        work = pl.DataFrame({"lane": pl.Series(pieces.lane, dtype=pl.UInt32), **columns})
         factor = work.join(factors, on=["lane", *key], how="left", nulls_equal=True, maintain_order="left")[
             "factor"
         ]
@@ -316,6 +313,6 @@ class WhatIf:
         if len(own) and len(others):
             each = others.group_by("sender", "receiver").agg(pl.col("transfer_ns").median())
             usual = np.median(each["transfer_ns"].to_numpy())
-            value = np.median(own["transfer_ns"].to_numpy())
-            change.kernels[own["kernel"].to_numpy()] = min(1.0, usual / max(value, 1.0))
+            factor = usual / max(np.median(own["transfer_ns"].to_numpy()), 1.0)
+            change.kernels[own["kernel"].to_numpy()] = min(1.0, factor)
         return change
