@@ -5,7 +5,7 @@ Which steps of a lane are whole, own compute, ideal bubbles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import polars as pl
@@ -25,7 +25,7 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.tables.noise import Compared, compare_members, relate_to_peers, to_float
-from nsys_pp.training.whatif import LEAST_GAIN, Change, WhatIf
+from nsys_pp.training.whatif import WhatIf
 
 LEAST_RANK_EXCESS, LEAST_STAGE_EXCESS, LEAST_UNKNOWN_EXCESS = 0.03, 0.05, 0.1
 """Least excess of a slow rank, a slow stage, and a slow rank whose stage is unknown."""
@@ -379,21 +379,6 @@ class Evidence:
         """Ranks of the run without a lane; none where a rank is unknown."""
         lanes = self.training.lanes
         return [] if lanes["rank"].null_count() else list_missing_ranks(lanes)
-
-    def predict(self, change: Callable[[WhatIf], Change], most_ns: float) -> tuple[float, str]:
-        """Predict the gain of a mean step by a change.
-
-        Args:
-            change: Makes the change.
-            most_ns: The largest possible gain, for runs of which nothing can be predicted.
-
-        Returns:
-            The gain, and "about"; or the largest one, and "at most".
-        """
-        if self.whatif.refusal:
-            return most_ns, "at most"
-        least, most = self.whatif.predict(change(self.whatif))
-        return max(0.0, most), "about" if most - least <= LEAST_GAIN * self.step_ns else "at most"
 
     def measure_excess(self) -> pl.DataFrame:
         """Measure the length of each step beyond the shorter one of its neighbours: step, longer_ns, span_ns.

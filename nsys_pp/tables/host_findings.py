@@ -28,6 +28,7 @@ from nsys_pp.tables.words import (
     join_names,
     join_ranks,
     name_lane,
+    predict_gain,
 )
 from nsys_pp.training.whatif import MOST_UNKNOWN, Change, WhatIf, Work
 from nsys_pp.units import format_count
@@ -436,10 +437,10 @@ def _find_host_bound(evidence: Evidence) -> list[Finding]:
             continue
         members = slow["lane"].to_list()
         others = times.filter(~pl.col("lane").is_in(members))["lane"].to_list()
-        gain_ns, about = evidence.predict(partial(_hasten, members, others, cause), value_ns)
+        gain_ns, gain = predict_gain(evidence, partial(_hasten, members, others, cause), value_ns)
         limit = ": the hosts are the limit" if cause == "host" and slow.height == lanes.height else ""
         hosts = describe_hosts(evidence, members, [cause], evidence.spans["step"].to_list())
-        shorter = f"; without it a step is {about} {format_time(gain_ns)} shorter" if others else ""
+        shorter = f"; without it a step is {gain} shorter" if others else ""
         found.append(
             Finding(
                 kind="idle",
@@ -666,8 +667,8 @@ def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
     rows = lanes if is_common else lanes.filter(pl.col("share") >= LEAST_SHARE)
     if rows.is_empty():
         return []
-    divisor = evidence.training.lanes.height if is_common else rows.height
-    share, time_ns = (to_float(rows[name].sum()) / divisor for name in ("share", "time_ns"))
+    count = evidence.training.lanes.height if is_common else rows.height
+    share, time_ns = (to_float(rows[name].sum()) / count for name in ("share", "time_ns"))
     lane, start_ns, end_ns = max(
         rows.select("lane", "longest_start_ns", "longest_end_ns").iter_rows(),
         key=lambda stretch: stretch[2] - stretch[1],

@@ -35,6 +35,7 @@ from nsys_pp.tables.words import (
     name_lane,
     name_machine,
     name_stage,
+    predict_gain,
 )
 from nsys_pp.training.whatif import LEAST_GAIN
 from nsys_pp.units import format_count
@@ -180,7 +181,7 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
     slow = fallen["step"].to_list()
     factors = dict.fromkeys(evidence.training.lanes["lane"], 1 / (1 + excess))
     most_ns = excess * usual * len(slow) / evidence.step_count
-    gain_ns, about = evidence.predict(lambda run: run.scale(factors, steps=slow), most_ns)
+    gain_ns, gain = predict_gain(evidence, lambda run: run.scale(factors, steps=slow), most_ns)
     when, limits = describe_steps(evidence, slow)
     clock, usual_clock = (to_float(fallen[name].median()) for name in ("clock_mhz", "usual_mhz"))
     low_count = int(to_float(fallen["low_count"].median()))
@@ -189,7 +190,7 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
         Finding(
             kind="gpu_clock",
             text=f"{many} {format_percent(excess)} longer {when}; SM clocks were {clock:,.0f} of"
-            f" {usual_clock:,.0f} MHz ({about} {format_time(gain_ns)} per step on average)",
+            f" {usual_clock:,.0f} MHz ({gain} per step on average)",
             confidence="likely",
             subject="run",
             gain_ns=gain_ns,
@@ -263,12 +264,12 @@ def _describe(evidence: Evidence, row: dict[str, Any]) -> Finding:
     noise = to_float(row["noise_ns"]) / usual if usual else 0.0
     bound = to_float(row["bound_ns"])
     most_ns = excess * usual * to_float(row["message_count"]) / max(evidence.step_count, 1)
-    gain_ns, about = evidence.predict(lambda run: run.heal_link(row["sender"], row["receiver"]), most_ns)
+    gain_ns, gain = predict_gain(evidence, lambda run: run.heal_link(row["sender"], row["receiver"]), most_ns)
     is_certain = count >= FEW_MESSAGES and excess * usual >= 2 * (noise * usual + bound)
     return Finding(
         kind="link",
         text=f"messages {row['link']} need {format_excess(excess, 'on other links of their kind')}:"
-        f" {format_time(value)} instead of {format_time(usual)} ({about} {format_time(gain_ns)} of a step of"
+        f" {format_time(value)} instead of {format_time(usual)} ({gain} of a step of"
         f" {format_time(evidence.step_ns)})",
         confidence="certain" if is_certain else "likely",
         subject="link",
@@ -708,9 +709,11 @@ def _describe_slow(
         staged = evidence.training.lanes.drop_nulls("stage")
         balanced = 1 + worst.excess_fraction / staged["stage"].n_unique()
         factors = {lane: balanced * (1 - excess if lane in slow else 1.0) for lane in staged["lane"]}
-        gain_ns, about = evidence.predict(lambda run: run.scale(factors, steps=steps), most_ns)
+        gain_ns, gain = predict_gain(evidence, lambda run: run.scale(factors, steps=steps), most_ns, share)
     else:
-        gain_ns, about = evidence.predict(lambda run: run.heal_work(lanes, others, steps=steps), most_ns)
+        gain_ns, gain = predict_gain(
+            evidence, lambda run: run.heal_work(lanes, others, steps=steps), most_ns, share
+        )
     length_ns = to_float(evidence.spans.filter(pl.col("step").is_in(steps))["span_ns"].median())
     if more >= _MORE_KERNELS:
         why = f", with {format_percent(more)} more kernels"
@@ -718,7 +721,6 @@ def _describe_slow(
         why = describe_families(evidence, lanes, others, steps)
         if evidence.share(gain_ns) >= LEAST_GAIN * share:
             why += describe_low_clock(evidence, lanes, others, steps)
-    gain = format_time(gain_ns / share)
     of_steps = f"of a step of {format_time(evidence.step_ns)}"
     if len(steps) < evidence.step_count:
         of_steps = f"of {'that step' if len(steps) == 1 else 'its steps'} of {format_time(length_ns)}"
@@ -731,7 +733,7 @@ def _describe_slow(
     return Finding(
         kind="straggler",
         text=f"{words} {format_excess(worst.excess_fraction, peers)}, {when}{why} "
-        f"({about} {gain} {of_steps}{waiting})",
+        f"({gain} {of_steps}{waiting})",
         confidence=confidence,
         subject=subject,
         gain_ns=gain_ns,

@@ -165,20 +165,20 @@ class _Run:
 
 
 _COLUMNS_OF = {"host": "rank", "gpu": "label"}  # of `LANES`, where it is not the subject
-_Build = Callable[[_Run, _Asked], Change]
-_HEALS: dict[str, _Build] = {
-    **dict.fromkeys(("rank", "gpu", "stage", "machine"), _Run.heal_lanes),
-    "host": _Run.heal_host,
-    "link": _Run.heal_link,
-    "data": _Run.heal_data,
-    "all": _Run.heal_all,
+_SUBJECTS: dict[str, dict[str, Callable[[_Run, _Asked], Change]]] = {
+    "heal": {
+        **dict.fromkeys(("rank", "gpu", "stage", "machine"), _Run.heal_lanes),
+        "host": _Run.heal_host,
+        "link": _Run.heal_link,
+        "data": _Run.heal_data,
+        "all": _Run.heal_all,
+    },
+    "scale": {
+        **dict.fromkeys(("rank", "gpu", "stage", "machine", "host"), _Run.scale_lanes),
+        "link": _Run.scale_link,
+        "kind": _Run.scale_kind,
+    },
 }
-_SCALES: dict[str, _Build] = {
-    **dict.fromkeys(("rank", "gpu", "stage", "machine", "host"), _Run.scale_lanes),
-    "link": _Run.scale_link,
-    "kind": _Run.scale_kind,
-}
-_SUBJECTS = {"heal": _HEALS, "scale": _SCALES}
 
 
 def predict_steps(run: WhatIf, heal: Sequence[str] = (), scale: Sequence[str] = ()) -> pl.DataFrame:

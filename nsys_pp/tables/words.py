@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
 
 from nsys_pp.tables.analysis import Evidence
+from nsys_pp.training.whatif import LEAST_GAIN, MOST_UNKNOWN, Change, WhatIf
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_count
 
 MOST_NAMES = 4
@@ -160,3 +161,30 @@ def _name_ranks(evidence: Evidence, lanes: list[int]) -> str:
     if ranks.null_count():
         return format_count(len(lanes), "GPU")
     return join_ranks(ranks.unique().sort().to_list())
+
+
+def predict_gain(
+    evidence: Evidence, change: Callable[[WhatIf], Change], most_ns: float, share: float = 1.0
+) -> tuple[float, str]:
+    """Predict the gain of a mean step by a change.
+
+    Args:
+        evidence: The run.
+        change: Makes the change.
+        most_ns: The largest possible gain, where clocks or unknown peers leave the waits open.
+        share: Share of the steps that gain.
+
+    Returns:
+        The gain that is certain, or the largest possible one; and words for that of a step that gains.
+    """
+    run, least, most = evidence.whatif, 0.0, most_ns
+    if run.graph.is_whole and run.bound_fraction <= MOST_UNKNOWN:
+        least, most = run.predict(change(run))
+    if run.unknown_fraction > MOST_UNKNOWN:
+        most = max(most, most_ns)
+    low, high = (format_time(time / share) for time in (least, most))
+    if most - least <= LEAST_GAIN * evidence.step_ns:
+        return max(0.0, most), f"about {high}"
+    if least < LEAST_GAIN * evidence.step_ns:
+        return most, f"at most {high}"
+    return least, f"{low} to {high}"

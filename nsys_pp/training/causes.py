@@ -617,16 +617,21 @@ def number_collectives(anchors: pl.DataFrame, *, lanes: pl.DataFrame) -> pl.Data
     events = _list_events(anchors, lanes).with_row_index("request")
     captured = anchors.group_by("lane").agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
     leaders = pair_members(events, captured).group_by("stream").agg(pl.col("other").min())
-    requested = events.rename({"start_ns": "need_start_ns", "end_ns": "need_end_ns"})
-    matched = _match(leaders.filter(pl.col("other") < pl.col("stream")), requested, events)
+    matched = _match(
+        leaders.filter(pl.col("other") < pl.col("stream")),
+        events.rename({"start_ns": "need_start_ns", "end_ns": "need_end_ns"}),
+        events,
+    )
     led = matched.join(
         events.select("stream", "ordinal", number="request"),
         left_on=["other", "at"],
         right_on=["stream", "ordinal"],
     )
-    return events.join(led.unique("request"), on="request", how="left").select(
-        "lane", "start_ns", "end_ns", number=pl.coalesce("number", "request")
-    )
+    number = np.arange(len(events))
+    number[led["request"].to_numpy()] = led["number"].to_numpy()
+    while (number != number[number]).any():  # the first stream may be led by another one
+        number = number[number]
+    return events.select("lane", "start_ns", "end_ns", number=pl.Series(number))
 
 
 def _list_events(anchors: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:

@@ -193,8 +193,9 @@ class Graph(Struct, frozen=True, kw_only=True):
         for begin, stop in zip(self.levels[:-1].tolist(), self.levels[1:].tolist(), strict=True):
             edges = slice(stops[begin], stops[stop])
             times = reached[self.source[edges]] + delay[edges]
-            firsts = self.first[begin:stop] - stops[begin]
-            reached[self.moment[begin:stop]] = np.maximum.reduceat(times, firsts)
+            reached[self.moment[begin:stop]] = np.maximum.reduceat(
+                times, self.first[begin:stop] - stops[begin]
+            )
         return reached[: len(self.pieces.end)] + self.origin_ns
 
 
@@ -240,7 +241,6 @@ class _Edges:
         source, to, delay_ns, of_piece, of_kernel = edges[:, order]
         first = np.flatnonzero(np.diff(to, prepend=-1))
         moment = to[first]
-        bounds = np.flatnonzero(np.diff(level[moment], prepend=-2))
         return Graph(
             pieces=pieces,
             kernels=kernels,
@@ -248,7 +248,7 @@ class _Edges:
             source=source,
             first=first,
             moment=moment,
-            levels=np.append(bounds, len(moment)),
+            levels=np.append(np.flatnonzero(np.diff(level[moment], prepend=-2)), len(moment)),
             delay_ns=delay_ns,
             of_piece=of_piece,
             of_kernel=of_kernel,
@@ -329,8 +329,7 @@ def _list_pieces(lane_states: pl.DataFrame, jobs: pl.DataFrame, places: _Places)
     begin = np.append(begins, cuts[expand_windows(first, stop)])
     order = np.argsort(begin, kind="stable")
     piece, begin = piece[order], begin[order]
-    following = np.append(begin[1:], np.iinfo(np.int64).max)
-    stops = np.minimum(following, ends[piece])
+    stops = np.minimum(np.append(begin[1:], np.iinfo(np.int64).max), ends[piece])
     by_start = np.argsort(since, kind="stable")
     job = pick(by_start, np.searchsorted(since[by_start], begin, side="right") - 1, -1)
     job = np.where(pick(until, job, -1) >= stops, job, -1)
@@ -466,8 +465,8 @@ def _add_needs(
     update = numbers(both["job"])
     last = find_last(numbers(both["channel"]), begin[update], channel[by_channel], end[by_channel])
     kernel, job = np.append(kernel, by_channel[last[last >= 0]]), np.append(job, update[last >= 0])
-    piece = np.searchsorted(places.at(pieces.lane, pieces.start), places.at(lane[job], begin[job]))
-    at = np.minimum(piece, len(pieces.lane) - 1)
+    at = np.searchsorted(places.at(pieces.lane, pieces.start), places.at(lane[job], begin[job]))
+    at = np.minimum(at, len(pieces.lane) - 1)
     kept = (pieces.lane[at] == lane[job]) & ~met.is_met[at] & (end[kernel] <= pieces.start[at])
     at, kernel = at[kept], kernel[kept]
     edges.add(edges.ends + kernel, at, (pieces.end - pieces.start)[at], piece=at)

@@ -128,10 +128,6 @@ class WhatIf:
         return change
 
     @cached_property
-    def _shortest_ns(self) -> float:
-        return self.step_ns(self._shortest)
-
-    @cached_property
     def unknown_fraction(self) -> float:
         """Share of the steps in which it is unknown whether a lane waits for others or for a transfer."""
         states = self.training.lane_states
@@ -145,7 +141,7 @@ class WhatIf:
         Communication of unknown members may be a wait, and a copy may begin earlier: each is as long as
         recorded, or takes no time.
         """
-        gains = self.gain_ns(change), self._shortest_ns - self.step_ns(self._shortest & change)
+        gains = self.gain_ns(change), self.step_ns(self._shortest) - self.step_ns(self._shortest & change)
         return min(gains), max(gains)
 
     @cached_property
@@ -181,9 +177,9 @@ class WhatIf:
         return change
 
     def _choose(self, work: Work, steps: Collection[int] | None) -> Bools:
-        """Return the mask of the pieces with some work, in some steps or all."""
-        chosen = np.isin(self.graph.pieces.cause, _CAUSES_OF[work])
-        return chosen if steps is None else chosen & np.isin(self.graph.pieces.step, list(steps))
+        return np.isin(self.graph.pieces.cause, _CAUSES_OF[work]) & (
+            np.True_ if steps is None else np.isin(self.graph.pieces.step, list(steps))
+        )
 
     def scale_kind(self, kind: str, factor: float) -> Change:
         """Multiply the compute of jobs of a kind by a factor."""

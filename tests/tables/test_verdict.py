@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
@@ -447,11 +448,10 @@ def test_the_gain_of_a_rank_that_becomes_slow_is_what_the_healthy_run_lacks(tmp_
     assert found.since_step is not None
     assert isinstance(true_ns, float)
     assert found.gain_ns == pytest.approx(true_ns / 2, rel=0.1)
-    assert (
-        f"(about {format_time(2 * found.gain_ns)} of its steps of {format_time(to_float(spans[1][5:].median()))}"
-        in found.text
-    )
-    assert "since step 15, in all kernel families alike (" in found.text
+    # names alone do not tell the peers of all messages
+    of_steps = f"of its steps of {format_time(to_float(spans[1][5:].median()))}"
+    pattern = rf"since step 15, in all kernel families alike \({format_time(2 * found.gain_ns)} to [\d.]+ ms {of_steps}"
+    assert re.search(pattern, found.text)
 
 
 def test_what_some_ranks_do_between_steps_is_told_of_these(tmp_path: Path) -> None:

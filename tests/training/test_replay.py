@@ -117,6 +117,26 @@ def test_unchanged_a_replay_is_what_was_recorded(options: str, tmp_path: Path) -
     assert not run.refusal
 
 
+def test_members_of_a_collective_are_one_group_though_a_rank_is_late(tmp_path: Path) -> None:
+    """Eight ranks reduce gradients at times that a host's stall sets; without communicators, pairs of ranks lead each other."""
+    options = (
+        "--pp 2 --dp 4 --tp 2 --order dp-tp-pp --steps 3 --micro-batches 5 --layers 1 --schedule interleaved"
+    )
+    more = (
+        "--names megatron --autograd none --skew-us 12.6 --jitter 0.0947 --pace-us 6.59 --small-ops 3 --host"
+    )
+    last = (
+        "--events waits --sync device --varied-hosts --machines 2 --gpus 8 --hardware-ids --offsets-ms 8.01"
+    )
+    stall = (
+        "--message-bytes 486000 --utc-error-us 24.7 --schema 3.28.1 --host-stall 6,12=44.1 --seed 96000104"
+    )
+    simulate.main([*f"{options} {more} {last} {stall}".split(), "--brief-truth", str(tmp_path)])
+    training = nsys_pp.pipeline(tmp_path, layout="pp=2,dp=4,tp=2,order=dp-tp-pp").training
+    members = WhatIf(training).graph.members.filter(pl.col("peer").is_null())
+    assert {*members.group_by("group").len()["len"]} == {2, 8, 16}
+
+
 def other_lanes(run: WhatIf, lane: int) -> list[int]:
     return [other for other in range(int(run.graph.pieces.lane.max()) + 1) if other != lane]
 
