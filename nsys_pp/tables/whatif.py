@@ -15,6 +15,7 @@ from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.table import Column, Table, build_table_schema
 from nsys_pp.frames.training import SCHEDULED_KINDS
 from nsys_pp.frames.verdict import MOST_LINES
+from nsys_pp.tables.analysis import Evidence
 from nsys_pp.tables.words import format_share
 from nsys_pp.training.whatif import LEAST_GAIN, Change, WhatIf, Work
 
@@ -55,6 +56,9 @@ class _Run:
 
     def __init__(self, run: WhatIf) -> None:
         self.run, self.lanes = run, run.training.lanes
+        found = Evidence(run.training).stragglers
+        # steps of slow ranks, by lane, as in the verdict
+        self.slow = {one.member: one.steps for one in (*found.ranks.slow, *found.guesses.slow)}
         self.every = self.lanes["lane"].to_list()
         stages = self.lanes.group_by("stage", maintain_order=True).agg("lane")["lane"].to_list()
         # ranks are compared with the others of their stage; if each is alone on its own, with all
@@ -94,9 +98,14 @@ class _Run:
         group = next((group for group in self.groups if set(lanes) < set(group)), self.every)
         return [lane for lane in group if lane not in lanes]
 
+    def heal(self, lanes: Sequence[int], peers: Sequence[int]) -> Change:
+        """Heal lanes; a slow rank in its slow steps."""
+        steps = self.slow.get(lanes[0]) if len(lanes) == 1 else None
+        return self.run.heal_work(lanes, peers, steps=steps)
+
     def heal_lanes(self, asked: _Asked) -> Change:
         lanes = self.find(asked, _COLUMNS_OF.get(asked.subject, asked.subject), asked.name)
-        return self.run.heal_work(lanes, self.others(lanes))
+        return self.heal(lanes, self.others(lanes))
 
     def heal_host(self, asked: _Asked) -> Change:
         lanes = self.find(asked, "rank", asked.name)
@@ -112,7 +121,7 @@ class _Run:
     def heal_all(self, asked: _Asked) -> Change:
         # the median of a large group is hardly moved by a slow rank in it
         healed = [
-            self.run.heal_work(some, [lane for lane in group if lane not in some] or group)
+            self.heal(some, [lane for lane in group if lane not in some] or group)
             for group in self.groups
             for some in ([[lane] for lane in group] if len(group) <= MOST_LINES else [group])
         ]
@@ -141,9 +150,8 @@ class _Run:
         work = np.sum([self.run.saved_ns(self.run.heal_work(group, group)) for group in self.groups], axis=0)
         late = self.run.saved_ns(self.run.heal_time(self.every, self.every, work="host"))
         for subject, saved in (("rank", work), ("host", late)):
-            named = lanes.select("rank", saved=pl.Series(saved).gather(lanes["lane"])).filter(
-                pl.col("saved") > 0
-            )
+            each = lanes.select("rank", saved=pl.Series(saved).gather(lanes["lane"]))
+            named = each.filter(pl.col("saved") > 0).group_by("rank").agg(pl.col("saved").max())
             texts += [f"{subject}={rank}" for rank in named.top_k(MOST_LINES, by="saved")["rank"]]
         unranked = self.lanes.filter(pl.col("rank").is_null())["label"][:MOST_LINES]
         stages = self.lanes["stage"].drop_nulls().unique().sort()[:MOST_LINES]
@@ -198,7 +206,7 @@ def predict_steps(run: WhatIf, heal: Sequence[str] = (), scale: Sequence[str] = 
         MissingDataError: There are no steps, or nothing can be predicted.
     """
     asked = [_parse(option, text) for option, texts in (("heal", heal), ("scale", scale)) for text in texts]
-    if run.training.lane_states.is_empty():
+    if not (run.training.steps["source"] != "capture").any():
         raise MissingDataError("there are no steps to replay", "`--step-pattern` names them")
     if run.refusal:
         raise MissingDataError(

@@ -175,16 +175,15 @@ def predict_gain(
         share: Share of the steps that gain.
 
     Returns:
-        The gain that is certain, or the largest possible one; and words for that of a step that gains.
+        The gain, or the middle of the least and the largest one; and words for that of a step that gains.
     """
     run, least, most = evidence.whatif, 0.0, most_ns
     if run.graph.is_whole and run.bound_fraction <= MOST_UNKNOWN:
-        least, most = run.predict(change(run))
+        least, most = (max(0.0, time) for time in run.predict(change(run)))
     if run.unknown_fraction > MOST_UNKNOWN:
         most = max(most, most_ns)
     low, high = (format_time(time / share) for time in (least, most))
     if most - least <= LEAST_GAIN * evidence.step_ns:
-        return max(0.0, most), f"about {high}"
-    if least < LEAST_GAIN * evidence.step_ns:
-        return most, f"at most {high}"
-    return least, f"{low} to {high}"
+        return most, f"about {high}"
+    is_open = least < LEAST_GAIN * evidence.step_ns
+    return (least + most) / 2, f"at most {high}" if is_open else f"{low} to {high}"

@@ -29,7 +29,7 @@ Beyond, waits and transfers are uncertain, and nothing is predicted.
 Work = Literal["compute", "copy", "host", "data"]
 _CAUSES_OF: dict[Work, tuple[int, ...]] = {
     "compute": tuple(CAUSES.index(cause) for cause in ("compute", "pause")),
-    "host": (*(CAUSES.index(cause) for cause in ("host", "loading", "profiler", "data")), BETWEEN),
+    "host": tuple(CAUSES.index(cause) for cause in ("host", "loading", "profiler", "data")),
     "copy": (CAUSES.index("copy"),),
     "data": (CAUSES.index("data"),),
 }
@@ -216,13 +216,15 @@ class WhatIf:
     ) -> Change:
         """Let kernels of lanes take as long as those of the same name on their peers, if they are slower.
 
-        In each step and kind of job, the median of the peers counts; kernels that no peer has change like the
-        others. More kernels than on the peers stay. Without a common name, the time of each step counts.
+        In each kind of job, the median of the peers over the steps counts, as single steps vary.
+        Kernels that no peer has change like the others; more kernels than on the peers stay. Without
+        common names, times of steps count.
         """
-        pieces, key = self.graph.pieces, ["step", "job_kind"]
+        pieces, key = self.graph.pieces, ["job_kind"]
         name = pl.coalesce("full_name", "name")
+        chosen = [] if steps is None else [pl.col("step").is_in(list(steps))]
         kernels = (
-            self.training.kernels.filter(~pl.col("is_communication"))
+            self.training.kernels.filter(~pl.col("is_communication"), *chosen)
             .group_by("lane", *key, name=name)
             .agg(mean_ns=pl.col("total_ns").sum() / pl.col("count").sum(), total_ns=pl.col("total_ns").sum())
         )
@@ -240,8 +242,8 @@ class WhatIf:
                 / pl.col("total_ns").sum()
             )
         )
-        columns = {"step": pieces.step, "job_kind": gather(self.training.jobs["kind"], pieces.job)}
-        work = pl.DataFrame({"lane": pl.Series(pieces.lane, dtype=pl.UInt32), **columns})
+        kind = gather(self.training.jobs["kind"], pieces.job)
+        work = pl.DataFrame({"lane": pl.Series(pieces.lane, dtype=pl.UInt32), "job_kind": kind})
         factor = work.join(factors, on=["lane", *key], how="left", nulls_equal=True, maintain_order="left")[
             "factor"
         ]
