@@ -24,8 +24,6 @@ _FORMS = {
     "scale": "`rank=5:0.9`, `stage=3:0.8`, `machine=node2:0.9`, `host=6:0.5`, `kind=backward:0.9`,"
     " `link=2-4:0.5` or `link=all:0.5`",
 }
-
-
 _TAILS = {"heal": "()", "scale": r":(\d*\.?\d+)"}
 
 
@@ -125,10 +123,9 @@ class _Run:
             for group in self.groups
             for some in ([[lane] for lane in group] if len(group) <= MOST_LINES else [group])
         ]
-        healed += list(
-            starmap(self.run.heal_link, self.run.links.select("sender", "receiver").unique().rows())
-        )
-        return reduce(Change.__and__, healed, self.run.heal_time(self.every, self.every, work="host"))
+        links = starmap(self.run.heal_link, self.run.links.select("sender", "receiver").unique().rows())
+        late = self.run.heal_time(self.every, self.every, work="host")
+        return reduce(Change.__and__, (*healed, *links), late)
 
     def scale_lanes(self, asked: _Asked) -> Change:
         lanes = self.find(asked, _COLUMNS_OF.get(asked.subject, asked.subject), asked.name)

@@ -88,7 +88,6 @@ def list_communication(
             "group",
             "direction",
             "micro_batch",
-            "step",
             lane=own,
             peer=other,
             start_ns=f"{verb}_start_ns",

@@ -128,6 +128,10 @@ class WhatIf:
         return change
 
     @cached_property
+    def _shortest_ns(self) -> float:
+        return self.step_ns(self._shortest)
+
+    @cached_property
     def unknown_fraction(self) -> float:
         """Share of the steps in which it is unknown whether a lane waits for others or for a transfer."""
         states = self.training.lane_states
@@ -141,7 +145,7 @@ class WhatIf:
         Communication of unknown members may be a wait, and a copy may begin earlier: each is as long as
         recorded, or takes no time.
         """
-        gains = self.gain_ns(change), self.step_ns(self._shortest) - self.step_ns(self._shortest & change)
+        gains = self.gain_ns(change), self._shortest_ns - self.step_ns(self._shortest & change)
         return min(gains), max(gains)
 
     @cached_property
@@ -220,23 +224,22 @@ class WhatIf:
         Kernels that no peer has change like the others; more kernels than on the peers stay. Without
         common names, times of steps count.
         """
-        pieces, key = self.graph.pieces, ["job_kind"]
-        name = pl.coalesce("full_name", "name")
+        pieces, name = self.graph.pieces, pl.coalesce("full_name", "name")
         chosen = [] if steps is None else [pl.col("step").is_in(list(steps))]
         kernels = (
             self.training.kernels.filter(~pl.col("is_communication"), *chosen)
-            .group_by("lane", *key, name=name)
+            .group_by("lane", "job_kind", name=name)
             .agg(mean_ns=pl.col("total_ns").sum() / pl.col("count").sum(), total_ns=pl.col("total_ns").sum())
         )
         usual = (
             kernels.filter(pl.col("lane").is_in(list(peers)))
-            .group_by(*key, "name")
+            .group_by("job_kind", "name")
             .agg(usual_ns=pl.col("mean_ns").median())
         )
         factors = (
             kernels.filter(pl.col("lane").is_in(list(lanes)))
-            .join(usual, on=[*key, "name"], nulls_equal=True)
-            .group_by("lane", *key)
+            .join(usual, on=["job_kind", "name"], nulls_equal=True)
+            .group_by("lane", "job_kind")
             .agg(
                 factor=(pl.col("total_ns") * pl.col("usual_ns") / pl.col("mean_ns")).sum()
                 / pl.col("total_ns").sum()
@@ -244,9 +247,10 @@ class WhatIf:
         )
         kind = gather(self.training.jobs["kind"], pieces.job)
         work = pl.DataFrame({"lane": pl.Series(pieces.lane, dtype=pl.UInt32), "job_kind": kind})
-        factor = work.join(factors, on=["lane", *key], how="left", nulls_equal=True, maintain_order="left")[
-            "factor"
-        ]
+        of_piece = work.join(
+            factors, on=["lane", "job_kind"], how="left", nulls_equal=True, maintain_order="left"
+        )
+        factor = of_piece["factor"]
         change = self.heal_time(lanes, peers, work="compute", steps=steps)
         known = self._choose("compute", steps) & has_value(factor)
         change.pieces[known] = np.minimum(1.0, factor.to_numpy()[known])
