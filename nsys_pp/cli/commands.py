@@ -380,28 +380,40 @@ def _check_devices(format: str | None, devices: frozenset[int] | None) -> None:
         raise click.UsageError("`--device` requires " + " or ".join(f"`--format {name}`" for name in able))
 
 
-@command(output=_PRINTED, format=_TABLE_FORMATS)
+@command(
+    output=_PRINTED,
+    format=_TABLE_FORMATS,
+    schedule={"flags": "--recorded-schedule", "help": "Pipeline schedule of the recorded run."},
+)
 def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bool, **options: Any) -> None:
-    """Predict the step without slow ranks, links and hosts.
+    """Predict the step without slow ranks, links and hosts, or in another order.
 
     Jobs, messages and collectives of the run are replayed with other durations; waits follow from
     them. Without options, all that gains is healed one by one, then all together. Nothing is
-    predicted where the recorded steps cannot be replayed.
+    predicted where the recorded steps cannot be replayed. With a chart (.html, .svg, .png) or a trace
+    (.pftrace) as output, the replayed run is drawn below the measured one.
 
     \b
     Examples:
       nsys-pp whatif node*/report*.sqlite
-      nsys-pp whatif node*/report*.sqlite --heal rank=5 --scale stage=3:0.8
+      nsys-pp whatif node*/report*.sqlite --heal rank=5 --scale stage=3:0.8 -o whatif.html
+      nsys-pp whatif node*/report*.sqlite --schedule zb-h1 --micro-batches 16
     """
     from nsys_pp.commands.whatif import WHATIF_TABLE
     from nsys_pp.frames.table import FilledTable
+    from nsys_pp.output.formats import find_exporter
 
-    format = settle_format(output, format, (WHATIF_TABLE.name,), option="--table")
+    is_drawn = format is None and find_exporter(output) is not None
+    target = STANDARD_OUTPUT if is_drawn else output
+    format = settle_format(target, format, (WHATIF_TABLE.name,), option="--table")
     check_outputs(output, format, (WHATIF_TABLE.name,), reports, force=force)
     result = run_with_progress(nsys_pp.whatif, reports, **options)
     log_skipped(result.skipped)
     filled = FilledTable(table=WHATIF_TABLE, frame=result.predictions)
-    output_tables([filled], output=output, format=format, force=force)
+    output_tables([filled], output=target, format=format, force=force)
+    if is_drawn:
+        result.draw(output, force=force)
+        log_output(f"Wrote {output}: each rank as measured, and below as replayed", output)
     log_notes(result.notes)
     end_with(result)
 

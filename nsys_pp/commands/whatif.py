@@ -1,18 +1,24 @@
-"""`nsys-pp whatif`: the step of a run without its slow ranks, links and hosts, or with other durations."""
+"""`nsys-pp whatif`: the step of a run without its slow ranks, links and hosts, or with other jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Unpack
 
 import polars as pl
 
 from nsys_pp.commands.pipeline import build_pipeline
+from nsys_pp.errors import OptionError
+from nsys_pp.options import SCHEDULES
+from nsys_pp.output.formats import ExportOptions, find_exporter
 from nsys_pp.run.inputs import Batch, Result
-from nsys_pp.run.options import Inputs, RunOptions, check_keywords
+from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.tables.whatif import WHATIF_TABLE as WHATIF_TABLE
-from nsys_pp.tables.whatif import describe_trust
+from nsys_pp.tables.whatif import Answer, Question, answer
+from nsys_pp.tables.words import format_time
+from nsys_pp.training.paired import pair_runs
 from nsys_pp.training.whatif import WhatIf
 
 
@@ -22,25 +28,59 @@ class WhatIfResult(Result):
 
     Attributes:
         predictions: One row per change, with the predicted time of a mean step and its gain in ns.
-        notes: How far they can be trusted, and notes on the run, in sentences.
+        notes: What is assumed, how far to trust it, and notes on the run, in sentences.
     """
 
     predictions: pl.DataFrame
     notes: tuple[str, ...]
+    _run: WhatIf
+    _answer: Answer
+
+    def draw(self, output: str | Path, *, force: bool = False) -> None:
+        """Draw each rank as measured, and below as replayed with all changes together.
+
+        Args:
+            output: A trace of all steps (.pftrace), or a chart of the step that changes most (.html, .svg or
+                .png).
+            force: Replace an existing output.
+
+        Raises:
+            OutputError: The output exists, or cannot be written.
+            OptionError: Its extension is another one.
+        """
+        target, found = Path(output), self._answer
+        exporter = find_exporter(target)
+        if exporter is None:
+            raise OptionError(
+                "output", f"unknown extension of {target}; expected .pftrace, .html, .svg or .png"
+            )
+        step, change = self.predictions.select("step_ns", "change").row(-1)
+        pair = pair_runs(self._run, found.change, found.planned, is_short=exporter.name != "trace")
+        title = f"{change}: {format_time(step)} a step instead of {format_time(self._run.measured_ns)}"
+        exporter.write(pair, target, ExportOptions(force=force, title=title))
 
 
 def whatif(
-    inputs: Inputs, *, heal: Sequence[str] = (), scale: Sequence[str] = (), **options: Unpack[RunOptions]
+    inputs: Inputs,
+    *,
+    heal: Sequence[str] = (),
+    scale: Sequence[str] = (),
+    balance: bool = False,
+    new_schedule: str | None = None,
+    micro_batches: int | None = None,
+    **options: Unpack[RunOptions],
 ) -> WhatIfResult:
-    """Predict the mean step of a run with other durations, by replaying its jobs, messages and collectives.
+    """Predict the mean step of a run with other durations or jobs, by replaying all that ran.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
         heal: What shall take as long as on its peers, where it takes longer: "rank=5", "stage=3",
-            "machine=node2", "host=6", "link=2-4", "data" or "all". Without any, and without `scale`, all that
-            gain.
+            "machine=node2", "host=6", "link=2-4", "data" or "all". Without any change, all that gain.
         scale: What shall take a factor of its time: "stage=3:0.8", "link=all:0.5", "kind=backward:0.9".
-        options: See `nsys_pp.RunOptions`.
+        balance: All stages shall have the same compute, as if layers were split evenly.
+        new_schedule: Schedule of the jobs, instead of the recorded one.
+        micro_batches: Micro-batches of a step, each as large as the recorded ones.
+        options: See `nsys_pp.RunOptions`; `schedule` is the recorded one.
 
     Raises:
         ReportError: A report cannot be read, or is named twice.
@@ -48,11 +88,23 @@ def whatif(
         MissingDataError: There are no GPU operations or steps, or the recorded steps cannot be replayed.
     """
     check_keywords(options, RunOptions)
+    if new_schedule is not None:
+        check_choice("new_schedule", new_schedule, SCHEDULES)
+    question = Question(
+        heal=tuple(heal),
+        scale=tuple(scale),
+        balance=balance,
+        schedule=new_schedule,
+        micro_batches=micro_batches,
+    )
     result = build_pipeline(Batch(inputs, options), options)
     run = WhatIf(result.training)
+    found = answer(run, question)
     return WhatIfResult(
-        predictions=WHATIF_TABLE.build(run, heal, scale),
-        notes=(describe_trust(run), *result.training.notes),
+        predictions=WHATIF_TABLE.build(found),
+        notes=(*found.notes, *result.training.notes),
         skipped=result.skipped,
         row_counts=result.row_counts,
+        _run=run,
+        _answer=found,
     )

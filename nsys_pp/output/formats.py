@@ -155,6 +155,12 @@ _EXPORTERS = (
     _build_chart("svg", "chart as a vector picture"),
     _build_chart("png", "chart as a picture"),
     Exporter(
+        name="trace",
+        description="steps, jobs and messages alone as a trace for Perfetto",
+        suffixes=(".pftrace",),
+        write=import_on_call("nsys_pp.output.perfetto.jobs:export_trace"),
+    ),
+    Exporter(
         name="paddle",
         description="the two files of Paddle's timeline tool",
         is_folder=True,
@@ -185,7 +191,7 @@ EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EX
 def find_exporter(path: Path) -> Exporter | None:
     """Find the format of an output by its suffix; None if no format has this suffix.
 
-    >>> find_exporter(Path("run.html")).name, find_exporter(Path("run.pftrace"))
+    >>> find_exporter(Path("run.html")).name, find_exporter(Path("run.csv"))
     ('html', None)
     """
     return next((exporter for exporter in _EXPORTERS if path.suffix in exporter.suffixes), None)

@@ -17,7 +17,8 @@ from nsys_pp.frames.training import SCHEDULED_KINDS
 from nsys_pp.frames.verdict import MOST_LINES
 from nsys_pp.tables.analysis import Evidence
 from nsys_pp.tables.words import format_share
-from nsys_pp.training.whatif import LEAST_GAIN, Change, WhatIf, Work
+from nsys_pp.training.plan import WEIGHT_SHARES, Order, Planned, Planner
+from nsys_pp.training.whatif import LEAST_GAIN, MOST_ERROR, Change, WhatIf, Work
 
 _FORMS = {
     "heal": "`rank=5`, `gpu=node2 GPU 0`, `stage=3`, `machine=node2`, `host=6`, `link=2-4`, `data` or `all`",
@@ -186,23 +187,50 @@ _SUBJECTS: dict[str, dict[str, Callable[[_Run, _Asked], Change]]] = {
 }
 
 
-def predict_steps(run: WhatIf, heal: Sequence[str] = (), scale: Sequence[str] = ()) -> pl.DataFrame:
-    """Predict the mean step of a run with other durations.
+class Question(Struct, frozen=True, kw_only=True):
+    """What shall be other than recorded; if nothing, all that gains is healed one by one, then together.
 
-    Args:
-        run: The run.
+    Attributes:
         heal: What shall take as long as on its peers, where it takes longer.
         scale: What shall take a factor of its time.
+        balance: All stages shall have the same compute, kind by kind.
+        schedule: Schedule of the jobs, a name of `SCHEDULES`; None: the recorded one.
+        micro_batches: Micro-batches of a step; None: as recorded.
+    """
 
-    Returns:
-        Rows of `WHATIF_TABLE`: each change, and all of them together. Without any, all single heals that gain
-        0.1 % of a step, by descending gain, and the run without stragglers.
+    heal: tuple[str, ...] = ()
+    scale: tuple[str, ...] = ()
+    balance: bool = False
+    schedule: str | None = None
+    micro_batches: int | None = None
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Predictions of the mean step.
+
+    Attributes:
+        rows: Rows of `WHATIF_TABLE`: each change, and all of them together. Without any, all single heals
+            that gain 0.1 % of a step, by descending gain, and the run without stragglers.
+        change: All changes of durations together.
+        planned: All steps with all changes, if their jobs are in another order.
+        notes: What is assumed, and how far to trust it, in sentences.
+    """
+
+    rows: pl.DataFrame
+    change: Change
+    planned: Planned | None
+    notes: tuple[str, ...]
+
+
+def answer(run: WhatIf, question: Question) -> Answer:
+    """Predict the mean step of a run with other durations, or another order of its jobs.
 
     Raises:
         OptionError: A value is invalid, or names nothing of the run.
         MissingDataError: There are no steps, or nothing can be predicted.
     """
-    asked = [_parse(option, text) for option, texts in (("heal", heal), ("scale", scale)) for text in texts]
+    texts = (("heal", question.heal), ("scale", question.scale))
+    asked = [_parse(option, text) for option, own in texts for text in own]
     if not (run.training.steps["source"] != "capture").any():
         raise MissingDataError("there are no steps to replay", "`--step-pattern` names them")
     if run.refusal:
@@ -210,24 +238,97 @@ def predict_steps(run: WhatIf, heal: Sequence[str] = (), scale: Sequence[str] = 
             f"nothing can be predicted: {run.refusal}",
             "capture more steps, record all ranks, and name the layout with `--layout`",
         )
-    of = _Run(run)
-    chosen = asked or of.list_heals()
+    of, orders = _Run(run), _Orders(run, question)
+    is_open = not asked and not question.balance and not orders.asked
+    chosen = of.list_heals() if is_open else asked
     changes = [_SUBJECTS[one.option][one.subject](of, one) for one in chosen]
-    rows = [
-        _predict(run, f"{one.option} {one.text}", change) for one, change in zip(chosen, changes, strict=True)
-    ]
-    if not asked:
-        rows = sorted((row for row in rows if row[-2] >= LEAST_GAIN / 10), key=lambda row: -row[-2])
-        rows.append(_predict(run, "heal all", of.heal_all(_parse("heal", "all"))))
-    elif len(rows) > 1:
-        healed = reduce(Change.__and__, changes[: len(heal)], run.unchanged)
-        rows.append(_predict(run, "all of these", reduce(Change.__mul__, changes[len(heal) :], healed)))
-    return pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
+    names = [f"{one.option} {one.text}" for one in chosen]
+    if question.balance:
+        names, changes = [*names, "balance"], [*changes, run.balance()]
+    rows = [_describe(run, name, *run.predict(change)) for name, change in zip(names, changes, strict=True)]
+    planned, notes = None, [describe_trust(run)]
+    if is_open:
+        total = of.heal_all(_parse("heal", "all"))
+        rows = sorted(
+            (row for row in rows if row[1] >= LEAST_GAIN * run.measured_ns / 10), key=lambda row: -row[1]
+        )
+        rows.append(_describe(run, "heal all", *run.predict(total)))
+    else:
+        healed = reduce(Change.__and__, changes[: len(question.heal)], run.unchanged)
+        total = reduce(Change.__mul__, changes[len(question.heal) :], healed)
+        for name, order in orders.asked.items():
+            gains, _ = orders.predict(order, run.unchanged)
+            rows.append(_describe(run, name, *gains, more=orders.count(order)))
+        gains = run.predict(total)
+        if orders.asked:
+            own, planned = orders.predict(orders.all, total)
+            gains = gains[0] + own[0], gains[1] + own[1]
+            notes += orders.notes
+        if len(rows) > 1:
+            more = orders.count(orders.all) if orders.asked else 1.0
+            rows.append(_describe(run, "all of these", *gains, more=more))
+    frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
+    return Answer(rows=frame, change=total, planned=planned, notes=tuple(notes))
 
 
-def _predict(run: WhatIf, name: str, change: Change) -> tuple[float, float, float, float, str]:
-    gain, most = run.predict(change)
-    return run.measured_ns - gain, gain, most, gain / max(run.measured_ns, 1), name
+class _Orders:
+    """Other orders of the jobs that a question names."""
+
+    def __init__(self, run: WhatIf, question: Question) -> None:
+        self.run, self.asked = run, dict[str, Order]()
+        schedule, count = question.schedule, question.micro_batches
+        if schedule is None and count is None:
+            return
+        self.planner = Planner(run, run.unchanged)
+        self.error = abs(self.planner.recorded_ns / run.measured_ns - 1)
+        if self.error > MOST_ERROR:
+            raise MissingDataError(
+                "no other order of jobs can be predicted: in the recorded one, the replay of jobs misses the"
+                f" step by {format_share(self.error)}",
+                "`nsys-pp pipeline` shows what lies between the jobs",
+            )
+        if count is not None:
+            self.asked[f"micro-batches {count:,}"] = self.planner.choose(None, count)
+        if schedule is not None:
+            self.asked[f"schedule {schedule}"] = self.planner.choose(schedule, None)
+        self.all = self.planner.choose(schedule, count)
+
+    def count(self, order: Order) -> float:
+        """Return how many times as many micro-batches a step has."""
+        return order.micro_batches / self.planner.recorded.micro_batches
+
+    def predict(self, order: Order, change: Change) -> tuple[tuple[float, float], Planned]:
+        """Return the least and the largest gain of an order, beyond that of a change, and its steps."""
+        planner = Planner(self.run, change)
+        planned = planner.predict(order)
+        gains = [planner.recorded_ns - one.step_ns for one in planned]
+        return (min(gains), max(gains)), planned[0]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is assumed, in sentences."""
+        of, notes = (
+            self.planner,
+            [
+                f"in the recorded order, the replay of jobs misses the step by {format_share(self.error)};"
+                " messages take as long as the recorded ones, and micro-batches are as large"
+            ],
+        )
+        if of.assumes_weights(self.all):
+            least, most = map(format_share, WEIGHT_SHARES)
+            notes.append(
+                f"assumed: weight gradients take {least} to {most} of a backward, as none is recorded apart"
+            )
+        if self.all.chunks != of.recorded.chunks:
+            notes.append(f"assumed: {self.all.chunks} chunks of a stage take equal parts of its time")
+        return notes
+
+
+def _describe(
+    run: WhatIf, name: str, gain: float, most: float, *, more: float = 1.0
+) -> tuple[float, float, float, float, float, str]:
+    step = run.measured_ns - gain
+    return step, gain, most, gain / max(run.measured_ns, 1), more * run.measured_ns / max(step, 1), name
 
 
 def describe_trust(run: WhatIf) -> str:
@@ -250,18 +351,19 @@ _COLUMNS = (
     Column(
         "most_gain_ns",
         pl.Float64,
-        "the same, at most: copies and communication of unknown members may begin earlier",
+        "the same, at most: what is open or assumed may be in its favour",
         heading="At most",
         display_unit="ms",
     ),
     Column("gain_fraction", pl.Float64, "the gain as a share of the measured step", heading="Share"),
-    Column("change", pl.String, "what takes other times"),
+    Column("speed_up", pl.Float64, "micro-batches per time, as a multiple of the measured ones", decimals=3),
+    Column("change", pl.String, "what is other than recorded"),
 )
 WHATIF_TABLE = Table(
     name="whatif",
     title="What if",
     columns=_COLUMNS,
-    caption="heal: as long as on its peers, where it takes longer; times of a mean step of the replayed run",
-    rows=predict_steps,
+    caption="heal: as long as on its peers, where it takes longer; step: the mean one of the replayed run",
+    rows=lambda found: found.rows,
     is_fixed=True,
 )

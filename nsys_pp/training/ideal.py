@@ -49,10 +49,10 @@ def build_ideal(
     nodes = _list_nodes(lanes, steps, jobs)
     if nodes.is_empty() or schedule.source == "uncertain":  # compute without jobs would be a bubble
         return IDEAL.to_frame(), []
-    needs, is_known = _find_dependencies(nodes, schedule.stage_count * schedule.chunk_count)
+    needs, is_known = find_dependencies(nodes, schedule.stage_count * schedule.chunk_count)
     run = nodes["run"].to_numpy()
     is_whole = ~np.isin(run, run[~is_known])
-    start, is_done = _replay(nodes, needs, is_whole)
+    start, is_done = run_nodes(nodes, needs, is_whole)
     is_done &= ~np.isin(run, run[is_whole & ~is_done])
     notes = _describe_absent(nodes, is_whole)
     if count := nodes.filter(pl.Series(is_whole & ~is_done))["step"].n_unique():
@@ -105,7 +105,7 @@ def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) ->
         jobs[_JOB_COLUMNS]
         .filter(pl.Series(top_level))
         .join(whole, on="step", maintain_order="left")
-        .join(_number_pipelines(lanes), on="lane", maintain_order="left")
+        .join(number_pipelines(lanes), on="lane", maintain_order="left")
         .with_columns(cost_ns=cost.round().cast(pl.Int64))
     )
     _, step = find_distinct(nodes["step"].to_numpy())
@@ -118,7 +118,7 @@ def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) ->
     return index_rows(numbered, order_rows(turn, whole_numbers(begin))).with_row_index("node")
 
 
-def _number_pipelines(lanes: pl.DataFrame) -> pl.DataFrame:
+def number_pipelines(lanes: pl.DataFrame) -> pl.DataFrame:
     """Number the pipelines: lanes that work together, one of each stage."""
     staged = lanes.drop_nulls("stage").select("lane", "stage", "replica", "tensor")
     if staged.select(pl.any_horizontal(pl.col("replica", "tensor").is_null()).any()).item():
@@ -151,7 +151,7 @@ class _Work(Struct, frozen=True, kw_only=True):
         return np.where(is_unique, self.node[first[index]], -1)
 
 
-def _find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s, Bools]:
+def find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s, Bools]:
     """Find up to three dependencies of each node (`len(nodes)`: none).
 
     The second result is the mask of nodes with all known.
@@ -200,26 +200,41 @@ def _list_work(
     )
 
 
-def _replay(nodes: pl.DataFrame, needs: Int64s, is_whole: Bools) -> tuple[Int64s, Bools]:
+def run_nodes(
+    nodes: pl.DataFrame,
+    needs: Int64s,
+    is_whole: Bools,
+    *,
+    lag_ns: Int64s | int = 0,
+    free_ns: Int64s | int = 0,
+) -> tuple[Int64s, Bools]:
     """Compute the start of every node, and the mask of nodes that can start.
 
     In each round every lane of every step runs its next node if its dependencies are done: there are as many
     rounds as nodes in the longest chain, and the last round has no node to run.
+
+    Args:
+        nodes: lane, step and cost_ns, by step and lane in order.
+        needs: Dependencies of each node, `len(nodes)`: none.
+        is_whole: Nodes to run; of a lane and step all, or none.
+        lag_ns: Time that each dependency takes to reach the node.
+        free_ns: Time before which no node of its lane and step begins.
     """
     cost = nodes["cost_ns"].to_numpy()
     lane, step = nodes["lane"].to_numpy(), nodes["step"].to_numpy()
-    never = np.iinfo(np.int64).max
+    never = 1 << 62
     end = np.full(len(nodes) + 1, never)
-    end[-1] = 0  # the dependency `len(nodes)`: none
+    end[-1] = -never  # the dependency `len(nodes)`: none
     start = np.zeros(len(nodes), np.int64)
+    lags, frees = np.broadcast_to(lag_ns, needs.shape), np.broadcast_to(free_ns, start.shape)
     is_first = np.ones(len(nodes), np.bool_)
     is_first[1:] = (lane[1:] != lane[:-1]) | (step[1:] != step[:-1])
     head = np.flatnonzero(is_first)
     stop = np.append(head[1:], len(nodes))
     head, stop = head[is_whole[head]], stop[is_whole[head]]
-    free = np.zeros(len(head), np.int64)
+    free = frees[head]
     while len(head):
-        ready_ns = np.maximum(end[needs[head]].max(axis=1), free)
+        ready_ns = np.maximum((end[needs[head]] + lags[head]).max(axis=1), free)
         can = ready_ns < never
         if not can.any():
             break

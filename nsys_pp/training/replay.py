@@ -178,13 +178,32 @@ class Graph(Struct, frozen=True, kw_only=True):
     origin_ns: int
     is_whole: bool
 
+    @property
+    def transfers(self) -> Floats:
+        """Delay of the end of each kernel behind the last start of its members."""
+        transfer = np.zeros(len(self.kernels) + 1)
+        transfer[self.of_kernel] = self.delay_ns
+        return transfer[:-1]
+
+    @property
+    def waits(self) -> tuple[Int64s, Int64s]:
+        """Pieces that end with a kernel of communication, and this kernel."""
+        moment = np.repeat(self.moment, np.diff(self.first, append=len(self.source)))
+        kernel = self.source - len(self.pieces.end) - len(self.kernels)
+        is_wait = (moment < len(self.pieces.end)) & (kernel >= 0) & (self.of_piece < 0)
+        return moment[is_wait], kernel[is_wait]
+
     def replay(self, piece_factor: Floats, kernel_factor: Floats) -> Floats:
-        """Compute the end of each piece, with durations times a factor.
+        """Compute the end of each piece, with durations times a factor, in ns.
 
         Args:
             piece_factor: Of each piece; without effect where it has no duration of its own.
             kernel_factor: Of the transfer of each kernel.
         """
+        return self.reach(piece_factor, kernel_factor)[: len(self.pieces.end)]
+
+    def reach(self, piece_factor: Floats, kernel_factor: Floats) -> Floats:
+        """Compute the end of each piece, then the start and the end of each kernel, likewise."""
         scale = np.append(piece_factor, 1.0)[self.of_piece] * np.append(kernel_factor, 1.0)[self.of_kernel]
         delay = self.delay_ns * scale
         reached = np.zeros(len(self.moment) + 1)  # the last one: the start of the run
@@ -195,7 +214,22 @@ class Graph(Struct, frozen=True, kw_only=True):
             reached[self.moment[begin:stop]] = np.maximum.reduceat(
                 times, self.first[begin:stop] - stops[begin]
             )
-        return reached[: len(self.pieces.end)] + self.origin_ns
+        return reached[: len(self.pieces.end) + 2 * len(self.kernels)] + self.origin_ns
+
+    def find_starts(self, ends: Floats) -> Floats:
+        """Return the start of each piece: the end of the one before it."""
+        is_first = np.diff(self.pieces.lane, prepend=-1) != 0
+        return np.where(is_first, float(self.origin_ns), np.roll(ends, 1))
+
+    def move(self, lane: Int64s, time: Int64s, ends: Floats) -> Int64s:
+        """Move recorded times of lanes to where they are in a replay with these ends of pieces."""
+        pieces, starts = self.pieces, self.find_starts(ends)
+        places = _Places(self.origin_ns, int(pieces.end.max()) - self.origin_ns + 3)
+        at = np.searchsorted(places.at(pieces.lane, pieces.start), places.at(lane, time), side="right") - 1
+        length = np.maximum(pieces.end - pieces.start, 1)[at]
+        share = np.clip((time - pieces.start[at]) / length, 0, 1)
+        moved: Int64s = (starts[at] + share * (ends - starts)[at]).round().astype(np.int64)
+        return moved
 
 
 class _Places(Struct, frozen=True):

@@ -599,17 +599,20 @@ def _add_virtual_stages(jobs: pl.DataFrame, shape: str) -> pl.DataFrame:
     if shape == "":
         return jobs
 
-    def to_virtual_stage(chunk: str) -> pl.Expr:
-        looped = pl.col(chunk) * pl.col("_stages") + pl.col("_stage")
-        return (
-            pl.when((pl.col(chunk) == 1) & (shape == "V"))
-            .then(2 * pl.col("_stages") - 1 - pl.col("_stage"))
-            .otherwise(looped)
-        )
-
+    parts = {"virtual_stage": "chunk", "backward_virtual_stage": "backward_chunk"}
     return jobs.with_columns(
-        virtual_stage=pl.coalesce("virtual_stage", to_virtual_stage("chunk")),
-        backward_virtual_stage=pl.coalesce("backward_virtual_stage", to_virtual_stage("backward_chunk")),
+        pl.coalesce(virtual, find_virtual_stage(chunk, shape)).alias(virtual)
+        for virtual, chunk in parts.items()
+    )
+
+
+def find_virtual_stage(chunk: str, shape: str) -> pl.Expr:
+    """Return the virtual stage of jobs with `_stage`, `_stages` and a chunk; `shape` is "loop" or "V"."""
+    looped = pl.col(chunk) * pl.col("_stages") + pl.col("_stage")
+    return (
+        pl.when((pl.col(chunk) == 1) & (shape == "V"))
+        .then(2 * pl.col("_stages") - 1 - pl.col("_stage"))
+        .otherwise(looped)
     )
 
 

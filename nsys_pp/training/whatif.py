@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, gather, has_value, is_among
 from nsys_pp.arrays.types import Bools, Floats, Int64s
-from nsys_pp.frames.training import CAUSES, Training
+from nsys_pp.frames.training import CAUSES, SCHEDULED_KINDS, Training
 from nsys_pp.training.replay import BETWEEN, COMMUNICATION, Graph, build_graph, list_communication
 
 LEAST_GAIN = 0.01
@@ -21,7 +21,7 @@ LEAST_GAIN = 0.01
 
 If all steps since one are slow, it counts in a slow step.
 """
-MOST_UNKNOWN, _MOST_ERROR = 0.02, 0.1
+MOST_UNKNOWN, MOST_ERROR = 0.02, 0.1
 """Share of the step that may be unknown, of clocks or waits, and error of the unchanged replay.
 
 Beyond, waits and transfers are uncertain, and nothing is predicted.
@@ -97,14 +97,12 @@ class WhatIf:
 
         The lengths of single steps would grow where one rank begins them earlier than the others.
         """
-        row, count = self._counted
-        starts = np.where(
-            np.diff(self.graph.pieces.lane, prepend=-1) != 0, self.graph.origin_ns, np.roll(ends, 1)
-        )
+        row, count = self.counted
+        starts = self.graph.find_starts(ends)
         return float(ends[row].max() - starts[row].min()) / count if count else 0.0
 
     @cached_property
-    def _counted(self) -> tuple[Int64s, int]:
+    def counted(self) -> tuple[Int64s, int]:
         """Pieces of the complete steps, of all steps if the capture cuts each; and their number."""
         steps = self.training.steps
         every = steps["step"].unique().to_numpy()
@@ -164,7 +162,7 @@ class WhatIf:
         limits = (
             (self.bound_fraction, MOST_UNKNOWN, "the clocks may be off by {} of a step"),
             (self.unknown_fraction, MOST_UNKNOWN, "in {} of a step communication waits for unknown peers"),
-            (self.error_fraction, _MOST_ERROR, "the replay of what was recorded misses the step by {}"),
+            (self.error_fraction, MOST_ERROR, "the replay of what was recorded misses the step by {}"),
         )
         share, _, words = next((limit for limit in limits if limit[0] > limit[1]), (0.0, 0.0, ""))
         return words.format(f"{100 * share:.0f} %" if share < 1 else "more than all")
@@ -291,20 +289,36 @@ class WhatIf:
         change.pieces[chosen] = factor[pieces.lane[chosen], step[chosen]]
         return change
 
+    def balance(self) -> Change:
+        """Give each kind of job the same compute on each stage, as if layers were split evenly."""
+        pieces, change, jobs = self.graph.pieces, self.unchanged, self.training.jobs["kind"]
+        lanes = self.training.lanes.select("lane", "stage")
+        is_job = jobs.is_in(SCHEDULED_KINDS).gather(np.maximum(pieces.job, 0)).to_numpy() & (pieces.job >= 0)
+        chosen = np.flatnonzero(self._choose("compute", None) & is_job)
+        own = pl.DataFrame(
+            {
+                "lane": pl.Series(pieces.lane[chosen], dtype=pl.UInt32),
+                "kind": jobs.gather(pieces.job[chosen]),
+                "time": (pieces.end - pieces.start)[chosen],
+            }
+        ).join(lanes, on="lane", maintain_order="left")
+        stages = own.group_by("stage", "kind").agg(pl.col("time").sum() / pl.col("lane").n_unique())
+        even = stages.with_columns(factor=pl.col("time").mean().over("kind") / pl.col("time"))
+        found = own.join(even, on=["stage", "kind"], how="left", nulls_equal=True, maintain_order="left")
+        change.pieces[chosen] = found["factor"]
+        return change
+
     @cached_property
     def links(self) -> pl.DataFrame:
         """Both kernels of each message, if they are awaited: kernel, sender, receiver, transfer_ns."""
         graph = self.graph
-        # the delay of each kernel behind the last start of its members
-        transfer, of_kernel = np.zeros(len(graph.kernels) + 1), graph.of_kernel
-        transfer[of_kernel] = graph.delay_ns
         members = graph.members.drop_nulls("peer").filter("awaits")
         own, peer = graph.kernels["lane"].gather(members["kernel"]), members["peer"]
         return members.select(
             "kernel",
             sender=pl.when("is_received").then(peer).otherwise(own),
             receiver=pl.when("is_received").then(own).otherwise(peer),
-            transfer_ns=pl.Series(transfer).gather(members["kernel"]),
+            transfer_ns=pl.Series(graph.transfers).gather(members["kernel"]),
         )
 
     def heal_link(self, sender: int, receiver: int) -> Change:

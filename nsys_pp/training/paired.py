@@ -1,0 +1,171 @@
+"""A run and its replay as one training, for charts and traces: each rank twice, one below the other."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import polars.selectors as cs
+
+from nsys_pp.arrays.columns import numbers, whole_numbers
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.clock import keep_comparable
+from nsys_pp.frames.conform import conform, conform_part
+from nsys_pp.frames.training import CAUSES, LANE_STATES, RUN_JOBS, RUN_STEPS, Training, span_steps
+from nsys_pp.training.plan import Planned
+from nsys_pp.training.schedule import label_jobs
+from nsys_pp.training.whatif import Change, WhatIf
+
+Frames = dict[str, pl.DataFrame]
+_UNKNOWN = ("busy_ns", "compute_ns", "host_start_ns", "host_end_ns", "launch_delay_ns")  # of replayed jobs
+
+
+def pair_runs(
+    run: WhatIf, change: Change, planned: Planned | None = None, *, is_short: bool = False
+) -> Training:
+    """Join a run and its replay: lane 2 n is lane n as measured, lane 2 n + 1 as replayed.
+
+    Args:
+        run: The run.
+        change: Of its durations.
+        planned: The steps in another order of jobs; their waits are not drawn.
+        is_short: Select the complete step that changes most; both runs begin it at the same time.
+
+    Returns:
+        A training with lanes, steps, jobs, states and messages; other frames are empty. In replayed lanes it
+        is open how much of a time of communication is a wait.
+    """
+    of = run.training
+    replayed = _replay(run, change) if planned is None else _place(run, planned)
+    measured: Frames = {name: getattr(of, name) for name in replayed}
+    if is_short:
+        measured, replayed = _select_step(measured, replayed)
+    every = {field.name: getattr(of, field.name) for field in fields(of)}
+    frames: dict[str, Any] = {
+        name: one.clear() for name, one in every.items() if isinstance(one, pl.DataFrame)
+    }
+    for name, frame in replayed.items():
+        frames[name] = pl.concat([_renumber(measured[name], 0), _renumber(frame, 1)])
+    count, is_replayed = len(of.jobs), pl.col("lane") % 2 == 1
+    frames["jobs"] = frames["jobs"].with_columns(
+        pl.when(is_replayed).then(pl.col(name) + count).otherwise(name).cast(pl.UInt32).alias(name)
+        for name in ("job", "outer")
+    )
+    frames["lanes"] = pl.concat(
+        of.lanes.with_columns(
+            lane=(2 * pl.col("lane") + side).cast(pl.UInt32),
+            machine=pl.lit(name),
+            gpu=pl.concat_str("machine", "gpu", separator=" ", ignore_nulls=True),
+            label=pl.concat_str("label", pl.lit(suffix)),
+        )
+        for side, name, suffix in ((0, "measured", ""), (1, "replayed", ", replayed"))
+    ).sort("lane")
+    return replace(of, **frames, losses=(), notes=[])
+
+
+def _select_step(measured: Frames, replayed: Frames) -> tuple[Frames, Frames]:
+    """Select the complete step that changes most; its replay begins when it was measured to begin."""
+    spans = span_steps(measured["steps"]).join(span_steps(replayed["steps"]), on="step", suffix="_new")
+    change = pl.col("end_ns") - pl.col("start_ns") - pl.col("end_ns_new") + pl.col("start_ns_new")
+    chosen = spans.sort("is_partial", -change.abs(), "step").row(0, named=True)
+    shift = chosen["start_ns"] - chosen["start_ns_new"]
+    times = cs.ends_with("start_ns", "end_ns")
+    return (
+        {name: frame.filter(step=chosen["step"]) for name, frame in measured.items()},
+        {
+            name: frame.filter(step=chosen["step"]).with_columns(times + shift)
+            for name, frame in replayed.items()
+        },
+    )
+
+
+def _renumber(frame: pl.DataFrame, side: int) -> pl.DataFrame:
+    columns = {"lane", "sender", "receiver", "waits_for"} & {*frame.columns}
+    return frame.with_columns((pl.col(name) * 2 + side).cast(pl.UInt32) for name in columns)
+
+
+def _replay(run: WhatIf, change: Change) -> dict[str, pl.DataFrame]:
+    """Move steps, jobs, states and messages to their replayed times."""
+    of, graph = run.training, run.graph
+    pieces, moments = graph.pieces, graph.reach(change.pieces, change.kernels)
+    ends = moments[: len(pieces.end)]
+
+    def move(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
+        lane = whole_numbers(frame["lane"])
+        return frame.with_columns(
+            pl.Series(name, graph.move(lane, numbers(frame[name]), ends)) for name in names
+        )
+
+    causes = [cause.removesuffix("_wait").removesuffix("_transfer") for cause in CAUSES]
+    inside = np.flatnonzero(pieces.step >= 0)
+    states = pl.DataFrame(
+        {
+            "lane": pieces.lane[inside],
+            "step": pieces.step[inside],
+            "cause": pl.Series(causes).gather(pieces.cause[inside]),
+            "start_ns": graph.find_starts(ends)[inside].round().astype(np.int64),
+            "end_ns": ends[inside].round().astype(np.int64),
+        }
+    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    jobs = of.jobs.with_columns(
+        pl.col("compute_start_ns").fill_null(pl.col("start_ns")),
+        pl.col("compute_end_ns").fill_null(pl.col("end_ns")),
+    )
+    jobs = move(jobs, "start_ns", "end_ns", "compute_start_ns", "compute_end_ns")
+    return {
+        "steps": move(of.steps, "start_ns", "end_ns"),
+        "jobs": jobs.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _UNKNOWN),
+        "lane_states": conform_part(states, LANE_STATES),
+        "transfers": _move_transfers(run, moments[len(ends) :].round().astype(np.int64)),
+    }
+
+
+def _move_transfers(run: WhatIf, moments: Int64s) -> pl.DataFrame:
+    """Move messages to the replayed times of their kernels; `moments`: all starts, then all ends."""
+    graph, of = run.graph, run.training
+    known = keep_comparable(of.transfers, of.lanes, "sender", "receiver").with_row_index("group")
+    sides, count = graph.members.drop_nulls("peer"), len(graph.kernels)
+    kernel = numbers(sides["kernel"])
+    timed = sides.select(
+        "group",
+        "is_received",
+        start=pl.Series(moments[:count][kernel]),
+        end=pl.Series(moments[count : 2 * count][kernel]),
+    )
+    for verb, is_received in (("send", False), ("receive", True)):
+        own = timed.filter(is_received=is_received).unique("group")
+        times = own.select(
+            "group", pl.col("start").alias(f"{verb}_start_ns"), pl.col("end").alias(f"{verb}_end_ns")
+        )
+        known = known.drop(f"{verb}_start_ns", f"{verb}_end_ns").join(
+            times, on="group", maintain_order="left"
+        )
+    return known.select(
+        pl.lit(None, of.transfers.schema[name]).alias(name)
+        if name in ("send_wait_ns", "receive_wait_ns")
+        else name
+        for name in of.transfers.columns
+    )
+
+
+def _place(run: WhatIf, planned: Planned) -> dict[str, pl.DataFrame]:
+    """Place the steps of another order at the start of the first complete step."""
+    of = run.training
+    first = planned.jobs["step"].min()
+    zero = of.steps.filter(step=first)["start_ns"].min()
+    jobs = planned.jobs.select(
+        *("lane", "step", "kind", "micro_batch", "chunk", "backward_micro_batch", "backward_chunk"),
+        pl.col("start_ns", "end_ns") + zero,
+        job=pl.int_range(pl.len()),
+        is_inferred=pl.lit(value=True),
+    )
+    spans = jobs.group_by("step", "lane").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    steps = spans.with_columns(is_partial=pl.lit(value=False), source=pl.lit("jobs"))
+    return {
+        "steps": conform(steps.sort("step", "lane"), RUN_STEPS),
+        "jobs": label_jobs(conform_part(jobs, RUN_JOBS), of.lanes, of.schedule),
+        "lane_states": of.lane_states.clear(),
+        "transfers": of.transfers.clear(),
+    }
