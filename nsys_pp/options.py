@@ -760,7 +760,7 @@ OPTIONS = (
         TRAINING,
         "whatif",
         "What shall take as long as on its peers, where it takes longer: rank=5, stage=3, "
-        "'gpu=node2 GPU 0', machine=node2, host=6, link=2-4, data, or all.",
+        "'gpu=node2 GPU 0', machine=node2, host=6, link=2-4, data, lengths (of jobs), or all.",
         default_text="each that gains",
         is_many=True,
         metavar="WHAT",

@@ -52,6 +52,7 @@ from nsys_pp.tables.compare_verdict import (
     describe_comparability,
 )
 from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict_table
+from nsys_pp.training.whatif import WhatIf
 
 COMPARE_TABLES: Mapping[str, AnyTable] = {
     VERDICT_TABLE.name: VERDICT_TABLE,
@@ -138,7 +139,9 @@ def compare(
     facts = (sums[0].facts, sums[1].facts)
     comparability = compare_facts(*facts, allowed=allowed)
     samples = (_select(sums[0], comparability), _select(sums[1], comparability))
-    comparison = Comparison(facts, samples)
+    trainings = [[result.training for letter, result in results if letter == own] for own in "AB"]
+    first, second = (WhatIf(own[0]) if len(own) == 1 else None for own in trainings)
+    comparison = Comparison(facts, samples, (first, second))
     compared, verdict = comparison.build_tables(), build_comparison_verdict(comparison)
     sentence = describe_comparability(comparability)
     tables = {

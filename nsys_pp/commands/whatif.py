@@ -75,7 +75,8 @@ def whatif(
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
         heal: What shall take as long as on its peers, where it takes longer: "rank=5", "stage=3",
-            "machine=node2", "host=6", "link=2-4", "data" or "all". Without any change, all that gain.
+            "machine=node2", "host=6", "link=2-4", "data", "lengths" (of jobs) or "all". Without any, all
+            that gain.
         scale: What shall take a factor of its time: "stage=3:0.8", "link=all:0.5", "kind=backward:0.9".
         balance: All stages shall have the same compute, as if layers were split evenly.
         new_schedule: Schedule of the jobs, instead of the recorded one.

@@ -37,6 +37,7 @@ from nsys_pp.tables.words import (
     format_time,
     join_names,
 )
+from nsys_pp.training.whatif import WhatIf
 from nsys_pp.units import format_count
 
 _DIVIDED = ("steps", "ranks", "families", "kernels")
@@ -48,10 +49,16 @@ class Comparison:
     Args:
         facts: Facts of runs A and B.
         samples: Their samples, by name.
+        runs: The runs, to be replayed; None where only samples are known.
     """
 
-    def __init__(self, facts: tuple[RunFacts, RunFacts], samples: tuple[Samples, Samples]) -> None:
-        self.facts = facts
+    def __init__(
+        self,
+        facts: tuple[RunFacts, RunFacts],
+        samples: tuple[Samples, Samples],
+        runs: tuple[WhatIf | None, WhatIf | None] = (None, None),
+    ) -> None:
+        self.facts, self.runs = facts, runs
         self.raw = samples
         counts = [run.micro_batch_count for run in facts]
         self.per = bool(all(counts) and counts[0] != counts[1])  # values are per micro-batch
@@ -75,6 +82,27 @@ class Comparison:
     def share(self, time_ns: float) -> float:
         """Return a time as a share of a step of run A."""
         return time_ns / self.step_ns if self.step_ns else 0.0
+
+    def predict_gain(self, lanes: pl.Expr, a: float, b: float) -> float:
+        """Predict by how much a step of the slower run is shorter if lanes compute as long as in the other.
+
+        Args:
+            lanes: Mask of `LANES`.
+            a: Compute of these in run A.
+            b: Likewise in run B.
+
+        Returns:
+            The gain, per micro-batch where values are; the whole difference where that run cannot be
+            replayed.
+        """
+        slower = int(b > a)
+        run = self.runs[slower]
+        if run is None or run.refusal:
+            return abs(b - a)
+        factor = min(a, b) / max(a, b)
+        chosen = run.training.lanes.filter(lanes)["lane"]
+        gain_ns = run.gain_ns(run.scale(dict.fromkeys(chosen, factor)))
+        return max(0.0, gain_ns) / (self.facts[slower].micro_batch_count if self.per else 1)
 
     @property
     def may_be_other_batches(self) -> bool:
@@ -516,6 +544,7 @@ def describe_members(comparison: Comparison) -> list[Finding]:
                     comparison,
                     row,
                     f"{row['subject']}{of_rank} computes",
+                    pl.col("label") == row["subject"],
                     label=row["subject"],
                     stage=stage,
                     kind="rank",
@@ -552,26 +581,30 @@ def _describe_group(comparison: Comparison, rows: pl.DataFrame, *, stage: int | 
     if stage is None:
         label = f"all {len(rows)} ranks"
         words = f"{label} compute"
-        return _describe(comparison, row, words, label=label, stage=None, kind="ranks", subject="run")
+        return _describe(
+            comparison, row, words, pl.lit(value=True), label=label, stage=None, kind="ranks", subject="run"
+        )
     label = f"stage {stage}"
     of_stage = f"{rows['subject'][0]} ({label})" if len(rows) == 1 else f"{label} ({len(rows)} ranks)"
     words = f"{of_stage} computes"
-    return _describe(comparison, row, words, label=label, stage=stage, kind="stage", subject="stage")
+    lanes = pl.col("stage") == stage
+    return _describe(comparison, row, words, lanes, label=label, stage=stage, kind="stage", subject="stage")
 
 
 def _describe(
     comparison: Comparison,
     row: dict[str, Any],
     words: str,
+    lanes: pl.Expr,
     *,
     label: str,
     stage: int | None,
     kind: str,
     subject: Subject,
 ) -> Finding:
-    """Describe the change of a rank, a stage or all ranks; `words`: subject and verb."""
+    """Describe the change of a rank, a stage or all ranks; `words`: subject and verb; `lanes`: their mask."""
     a, b, change = to_float(row["a"]), to_float(row["b"]), to_float(row["change_fraction"])
-    gain_ns = a * abs(change)
+    gain_ns = comparison.predict_gain(lanes, a, b)
     peers = " relative to the others" if row["is_among_peers"] else ""
     return Finding(
         kind=kind,

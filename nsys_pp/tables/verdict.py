@@ -226,7 +226,9 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
     if evidence.share(total - slow_ns) < LEAST_SHARE:
         return []
     # what may be waiting for a late rank is no gain of communication
-    gain_ns = MOST * max(0.0, sum(known.values()) - slow_ns)
+    most_ns = MOST * max(0.0, sum(known.values()) - slow_ns)
+    gain_ns, _ = predict_gain(evidence, lambda run: run.scale_transfers(MOST), most_ns)
+    gain_ns = max(0.0, gain_ns - MOST * slow_ns)
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS
@@ -905,7 +907,8 @@ def _matters(evidence: Evidence, finding: Finding) -> bool:
     """Return whether a finding gains a least share of the run; since a step, of the steps since."""
     steps = evidence.spans["step"]
     since = 1.0 if finding.since_step is None else to_float((steps >= finding.since_step).mean())
-    return finding.kind in _OF_ANY_GAIN or finding.gain_fraction >= LEAST_GAIN * since
+    is_of_run = finding.kind in _OF_ANY_GAIN and finding.lane is None
+    return is_of_run or finding.gain_fraction >= LEAST_GAIN * since
 
 
 def build_verdict_table(verdict: Verdict) -> pl.DataFrame:

@@ -21,10 +21,12 @@ from nsys_pp.training.plan import WEIGHT_SHARES, Order, Planned, Planner
 from nsys_pp.training.whatif import LEAST_GAIN, MOST_ERROR, Change, WhatIf, Work
 
 _FORMS = {
-    "heal": "`rank=5`, `gpu=node2 GPU 0`, `stage=3`, `machine=node2`, `host=6`, `link=2-4`, `data` or `all`",
+    "heal": "`rank=5`, `gpu=node2 GPU 0`, `stage=3`, `machine=node2`, `host=6`, `link=2-4`, `data`, `lengths`"
+    " or `all`",
     "scale": "`rank=5:0.9`, `stage=3:0.8`, `machine=node2:0.9`, `host=6:0.5`, `kind=backward:0.9`,"
     " `link=2-4:0.5` or `link=all:0.5`",
 }
+_ALONE = ("data", "lengths", "all")  # subjects without a name
 _TAILS = {"heal": "()", "scale": r":(\d*\.?\d+)"}
 
 
@@ -45,7 +47,7 @@ def _parse(option: str, text: str) -> _Asked:
         OptionError: It has another form.
     """
     match = re.fullmatch(rf"(\w+)(?:=([^:=]+))?{_TAILS[option]}", text.strip())
-    if match is None or match[1] not in _SUBJECTS[option] or bool(match[2]) == (match[1] in ("data", "all")):
+    if match is None or match[1] not in _SUBJECTS[option] or bool(match[2]) == (match[1] in _ALONE):
         raise OptionError(option, f"invalid change {text!r}; expected e.g. {_FORMS[option]}")
     return _Asked(option, text.strip(), match[1], match[2] or "", float(match[3] or 1))
 
@@ -117,6 +119,9 @@ class _Run:
     def heal_data(self, asked: _Asked) -> Change:
         return self.run.scale(dict.fromkeys(self.every, 0.0), work="data")
 
+    def heal_lengths(self, asked: _Asked) -> Change:
+        return self.run.even_lengths()
+
     def heal_all(self, asked: _Asked) -> Change:
         # the median of a large group is hardly moved by a slow rank in it
         healed = [
@@ -167,7 +172,7 @@ class _Run:
             .top_k(MOST_LINES, by="transfer_ns")
         )
         texts += [f"link={ranks[one]}-{ranks[other]}" for one, other in links.select("one", "other").rows()]
-        return [_parse("heal", text) for text in (*texts, "data")]
+        return [_parse("heal", text) for text in (*texts, "data", "lengths")]
 
 
 _COLUMNS_OF = {"host": "rank", "gpu": "label"}  # of `LANES`, where it is not the subject
@@ -177,6 +182,7 @@ _SUBJECTS: dict[str, dict[str, Callable[[_Run, _Asked], Change]]] = {
         "host": _Run.heal_host,
         "link": _Run.heal_link,
         "data": _Run.heal_data,
+        "lengths": _Run.heal_lengths,
         "all": _Run.heal_all,
     },
     "scale": {
@@ -249,10 +255,9 @@ def answer(run: WhatIf, question: Question) -> Answer:
     planned, notes = None, [describe_trust(run)]
     if is_open:
         total = of.heal_all(_parse("heal", "all"))
-        rows = sorted(
-            (row for row in rows if row[1] >= LEAST_GAIN * run.measured_ns / 10), key=lambda row: -row[1]
-        )
-        rows.append(_describe(run, "heal all", *run.predict(total)))
+        kept = [row for row in rows if row[1] >= LEAST_GAIN * run.measured_ns / 10]
+        rows = [*sorted(kept, key=lambda row: -row[1]), _describe(run, "heal all", *run.predict(total))]
+        notes += _explain(run, kept, rows[-1][1])
     else:
         healed = reduce(Change.__and__, changes[: len(question.heal)], run.unchanged)
         total = reduce(Change.__mul__, changes[len(question.heal) :], healed)
@@ -269,6 +274,26 @@ def answer(run: WhatIf, question: Question) -> Answer:
             rows.append(_describe(run, "all of these", *gains, more=more))
     frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
     return Answer(rows=frame, change=total, planned=planned, notes=tuple(notes))
+
+
+def _explain(run: WhatIf, rows: Sequence[_Row], total: float) -> list[str]:
+    """Say how much of what stragglers cost one of them explains; nothing where they cost little."""
+    gains = {name.removeprefix("heal "): gain for _, gain, _, _, _, name in rows}
+    lengths, least, notes = gains.pop("lengths", 0.0), LEAST_GAIN * run.measured_ns, []
+    if gains and total >= least:
+        # of those that gain about as much, the first is the narrowest: a rank, not its stage
+        name = next(name for name, gain in gains.items() if gain >= 0.9 * max(gains.values()))
+        share = min(1.0, gains[name] / total)
+        one = f"{name} explains {format_share(share)} of what stragglers cost"
+        notes.append(
+            one if share >= 0.5 else "no single rank, stage or link explains half of what stragglers cost"
+        )
+    if lengths >= max(least, total):
+        notes.append("jobs of one kind vary in length on each rank, and this costs more than all stragglers")
+    return notes
+
+
+_Row = tuple[float, float, float, float, float, str]
 
 
 class _Orders:
@@ -324,9 +349,7 @@ class _Orders:
         return notes
 
 
-def _describe(
-    run: WhatIf, name: str, gain: float, most: float, *, more: float = 1.0
-) -> tuple[float, float, float, float, float, str]:
+def _describe(run: WhatIf, name: str, gain: float, most: float, *, more: float = 1.0) -> _Row:
     step = run.measured_ns - gain
     return step, gain, most, gain / max(run.measured_ns, 1), more * run.measured_ns / max(step, 1), name
 

@@ -157,6 +157,8 @@ class WhatIf:
     @cached_property
     def refusal(self) -> str:
         """Reason that nothing can be predicted; "" if it can."""
+        if (self.training.steps["source"] == "capture").all():
+            return "there are no steps to replay"
         if not self.graph.is_whole:
             return "messages and collectives wait for each other in a circle"
         limits = (
@@ -197,6 +199,11 @@ class WhatIf:
             chosen = chosen.filter(pl.col("sender").is_in(ends), pl.col("receiver").is_in(ends))
         change.kernels[chosen["kernel"].to_numpy()] = factor
         return change
+
+    def scale_transfers(self, factor: float) -> Change:
+        """Multiply the transfers of all messages and collectives by a factor."""
+        change = self.unchanged
+        return Change(change.pieces, factor * change.kernels)
 
     def saved_ns(self, change: Change) -> Floats:
         """Return the time that each lane needs less, whether or not a step gains from it."""
@@ -289,43 +296,63 @@ class WhatIf:
         change.pieces[chosen] = factor[pieces.lane[chosen], step[chosen]]
         return change
 
+    @cached_property
+    def _compute(self) -> pl.DataFrame:
+        """Compute of jobs of schedules: piece, time_ns, and lane, stage, step, kind, chunk and job."""
+        pieces, jobs = self.graph.pieces, self.training.jobs
+        is_job = jobs["kind"].is_in(SCHEDULED_KINDS).gather(np.maximum(pieces.job, 0)).to_numpy()
+        chosen = np.flatnonzero(self._choose("compute", None) & is_job & (pieces.job >= 0))
+        of_piece = {
+            "piece": chosen,
+            "job": pieces.job[chosen],
+            "time_ns": (pieces.end - pieces.start)[chosen],
+        }
+        return (
+            pl.DataFrame(of_piece)
+            .join(jobs.select("lane", "step", "kind", "chunk", job=pl.col("job").cast(pl.Int64)), on="job")
+            .join(self.training.lanes.select("lane", "stage"), on="lane")
+        )
+
+    def _even_out(self, sums: list[str], mean: list[str]) -> Change:
+        """Let all sums of compute by some columns be as long as their mean by others of these."""
+        time = pl.col("time_ns").sum() / pl.col("member").n_unique()
+        each = self._compute.with_columns(member="lane").group_by(sums).agg(time)
+        factor = pl.col("time_ns").mean().over(mean) / pl.col("time_ns")
+        found = self._compute.join(each.select(*sums, factor=factor), on=sums, nulls_equal=True)
+        change = self.unchanged
+        change.pieces[found["piece"].to_numpy()] = found["factor"]
+        return change
+
     def balance(self) -> Change:
         """Give each kind of job the same compute on each stage, as if layers were split evenly."""
-        pieces, change, jobs = self.graph.pieces, self.unchanged, self.training.jobs["kind"]
-        lanes = self.training.lanes.select("lane", "stage")
-        is_job = jobs.is_in(SCHEDULED_KINDS).gather(np.maximum(pieces.job, 0)).to_numpy() & (pieces.job >= 0)
-        chosen = np.flatnonzero(self._choose("compute", None) & is_job)
-        own = pl.DataFrame(
-            {
-                "lane": pl.Series(pieces.lane[chosen], dtype=pl.UInt32),
-                "kind": jobs.gather(pieces.job[chosen]),
-                "time": (pieces.end - pieces.start)[chosen],
-            }
-        ).join(lanes, on="lane", maintain_order="left")
-        stages = own.group_by("stage", "kind").agg(pl.col("time").sum() / pl.col("lane").n_unique())
-        even = stages.with_columns(factor=pl.col("time").mean().over("kind") / pl.col("time"))
-        found = own.join(even, on=["stage", "kind"], how="left", nulls_equal=True, maintain_order="left")
-        change.pieces[chosen] = found["factor"]
-        return change
+        return self._even_out(["stage", "kind"], ["kind"])
+
+    def even_lengths(self) -> Change:
+        """Let all jobs of a kind and chunk take as long as they do on average on their rank."""
+        return self._even_out(["lane", "kind", "chunk", "job"], ["lane", "kind", "chunk"])
 
     @cached_property
     def links(self) -> pl.DataFrame:
-        """Both kernels of each message, if they are awaited: kernel, sender, receiver, transfer_ns."""
+        """Both kernels of each message, if awaited: kernel, is_local, sender, receiver, transfer_ns."""
         graph = self.graph
         members = graph.members.drop_nulls("peer").filter("awaits")
         own, peer = graph.kernels["lane"].gather(members["kernel"]), members["peer"]
+        machines = self.training.lanes["machine"]
         return members.select(
             "kernel",
+            is_local=machines.gather(own).eq_missing(machines.gather(peer)),
             sender=pl.when("is_received").then(peer).otherwise(own),
             receiver=pl.when("is_received").then(own).otherwise(peer),
             transfer_ns=pl.Series(graph.transfers).gather(members["kernel"]),
         )
 
     def heal_link(self, sender: int, receiver: int) -> Change:
-        """Give messages from one lane to another the median transfer of other links, if they need longer."""
+        """Give messages from one lane to another the median transfer of like links, if they need longer."""
         change = self.unchanged
         is_own = (pl.col("sender") == sender) & (pl.col("receiver") == receiver)
-        own, others = self.links.filter(is_own), self.links.filter(~is_own)
+        own = self.links.filter(is_own)
+        # inside machines and between them are different networks
+        others = self.links.filter(~is_own, pl.col("is_local").is_in(own["is_local"].implode()))
         if len(own) and len(others):
             each = others.group_by("sender", "receiver").agg(pl.col("transfer_ns").median())
             usual = np.median(each["transfer_ns"].to_numpy())

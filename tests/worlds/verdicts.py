@@ -14,13 +14,14 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import polars as pl
 
@@ -58,14 +59,14 @@ def _describe_healthy(scores: Sequence[VerdictScore]) -> str:
         f"| {len(scores)} healthy worlds | worlds | contradicting the truth |",
         "| --- | --- | --- |",
         *(
-            f"| {name} | {_share(count, len(scores))} | {_share(false, len(scores))} |"
+            f"| {name} | {share(count, len(scores))} | {share(false, len(scores))} |"
             for name, count, false in rows
         ),
     ]
     steps, slowest = sum(score.steps for score in scores), sum(score.slowest for score in scores)
     false_steps = sum(score.slowest_false for score in scores)
     lines.append(
-        f"| `slowest_stage` of a step named | {_share(slowest, steps)} | {_share(false_steps, steps)} |"
+        f"| `slowest_stage` of a step named | {share(slowest, steps)} | {share(false_steps, steps)} |"
     )
     return "\n".join(lines)
 
@@ -100,10 +101,11 @@ def _describe_class(
             f"{median(ratios):.2f} ({ratios[len(ratios) // 10]:.2f} to {ratios[(9 * len(ratios)) // 10]:.2f})"
         )
     count = len(chosen)
-    return f"| {fault} | {words} | {count} | {_share(len(named), count)} | {_share(first, count)} | {ratio} |"
+    return f"| {fault} | {words} | {count} | {share(len(named), count)} | {share(first, count)} | {ratio} |"
 
 
-def _share(count: int, total: int) -> str:
+def share(count: int, total: int) -> str:
+    """Format a share of worlds."""
     return f"{count} of {total} ({100 * count / max(total, 1):.1f} %)"
 
 
@@ -248,7 +250,6 @@ def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> Verdict
     slowest = table.drop_nulls("slowest_stage")["slowest_stage"].to_list()
     stage_costs = costs.group_by("stage").agg(pl.col("compute_ns").min())
     largest = stage_costs.sort("compute_ns")["stage"].to_list()[-1:]
-    span = steps.with_columns(span=pl.col("end_ns") - pl.col("start_ns"))
     return VerdictScore(
         **facts,  # type: ignore[arg-type]
         lines=verdict.lines,
@@ -261,7 +262,7 @@ def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> Verdict
         ],
         position=position,
         gain_ns=findings[position].gain_ns if position is not None else 0.0,
-        step_ns=_mean_step(span),
+        step_ns=mean_step(steps),
         slowest=len(slowest),
         slowest_false=sum(stage not in largest for stage in slowest),
         steps=table.height,
@@ -271,8 +272,9 @@ def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> Verdict
 _NAMING = ("straggler", "host", "link", "step", "between")
 
 
-def _mean_step(span: pl.DataFrame) -> float:
-    value = span.select(
+def mean_step(steps: pl.DataFrame) -> float:
+    """Return the time from the first start of a step to the last end, by the number of steps, in ns."""
+    value = steps.select(
         (pl.col("end_ns").max() - pl.col("start_ns").min()) / pl.col("step").n_unique()
     ).item()
     return float(value)
@@ -393,16 +395,16 @@ def score_seed(seed: int) -> list[VerdictScore]:
     return scores
 
 
-def _read_scores(path: Path | None) -> list[VerdictScore]:
-    """Read the scores of a file; none if it does not exist."""
-    if path is None or not path.exists():
-        return []
-    return [VerdictScore(**json.loads(line)) for line in path.read_text().splitlines()]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Score worlds, print the tables, and write them."""
-    parser = argparse.ArgumentParser(prog="python -m tests.worlds.verdicts", description=__doc__)
+def run_main(
+    name: str,
+    score_seed: Callable[[int], list[Any]],
+    score: type[Any],
+    build_tables: Callable[[Sequence[Any]], str],
+    description: str | None,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Score the worlds of seeds, print their tables, and write them between the marks of a name."""
+    parser = argparse.ArgumentParser(prog=f"python -m tests.worlds.{name}", description=description)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
@@ -412,20 +414,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced.")
     chosen = parser.parse_args(arguments)
     seeds = range(chosen.seed, chosen.seed + chosen.count)
-    scores = [score for score in _read_scores(chosen.save) if score.seed in seeds]
-    done = {score.seed for score in scores}
+    saved = chosen.save.read_text().splitlines() if chosen.save and chosen.save.exists() else []
+    scores = [one for one in (score(**json.loads(line)) for line in saved) if one.seed in seeds]
+    done = {one.seed for one in scores}
     for of_seed in map_seeds(score_seed, [seed for seed in seeds if seed not in done], chosen.processes):
-        for score in of_seed:
-            scores.append(score)
-            if chosen.save is not None:
-                with chosen.save.open("a") as stream:
-                    stream.write(json.dumps(asdict(score)) + "\n")
-
-    print(build_verdict_tables(scores))
+        scores += of_seed
+        if chosen.save is not None:
+            with chosen.save.open("a") as stream:
+                stream.writelines(f"{json.dumps(asdict(one))}\n" for one in of_seed)
+    print(build_tables(scores))
     if chosen.write is not None:
-        write_tables(chosen.write, "verdicts", [build_verdict_tables(scores)])
+        write_tables(chosen.write, name, [build_tables(scores)])
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_main("verdicts", score_seed, VerdictScore, build_verdict_tables, __doc__))
