@@ -28,7 +28,7 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "open": "Open a trace or a page in the browser, without a network.",
     "report": "Write one page: verdict, charts, heat map, tables.",
     "pipeline": "Show steps, stages, jobs, and the causes of bubbles.",
-    "whatif": "Predict the step without slow ranks, links and hosts.",
+    "whatif": "Predict the step without slow ranks, or under another schedule.",
     "chart": "Draw a pipeline as an HTML page, SVG or PNG.",
     "summary": "Summarise time by operator, kernel, copy, and idle cause.",
     "compare": "Compare two runs: steps, bubbles, stages, ranks, jobs, kernels.",

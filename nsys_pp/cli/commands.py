@@ -380,13 +380,9 @@ def _check_devices(format: str | None, devices: frozenset[int] | None) -> None:
         raise click.UsageError("`--device` requires " + " or ".join(f"`--format {name}`" for name in able))
 
 
-@command(
-    output=_PRINTED,
-    format=_TABLE_FORMATS,
-    schedule={"flags": "--recorded-schedule", "help": "Pipeline schedule of the recorded run."},
-)
+@command(output=_PRINTED, format=_TABLE_FORMATS)
 def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bool, **options: Any) -> None:
-    """Predict the step without slow ranks, links and hosts, or in another order.
+    """Predict the step without slow ranks, or under another schedule.
 
     Jobs, messages and collectives of the run are replayed with other durations; waits follow from
     them. Without options, all that gains is healed one by one, then all together. Nothing is

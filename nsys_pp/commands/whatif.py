@@ -14,7 +14,7 @@ from nsys_pp.errors import OptionError
 from nsys_pp.options import SCHEDULES
 from nsys_pp.output.formats import ExportOptions, find_exporter
 from nsys_pp.run.inputs import Batch, Result
-from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
+from nsys_pp.run.options import Inputs, RunOptions, StepOptions, check_choice, check_keywords
 from nsys_pp.tables.whatif import WHATIF_TABLE as WHATIF_TABLE
 from nsys_pp.tables.whatif import Answer, Question, answer
 from nsys_pp.tables.words import format_time
@@ -66,9 +66,10 @@ def whatif(
     heal: Sequence[str] = (),
     scale: Sequence[str] = (),
     balance: bool = False,
-    new_schedule: str | None = None,
+    schedule: str | None = None,
     micro_batches: int | None = None,
-    **options: Unpack[RunOptions],
+    recorded_schedule: str | None = None,
+    **options: Unpack[StepOptions],
 ) -> WhatIfResult:
     """Predict the mean step of a run with other durations or jobs, by replaying all that ran.
 
@@ -79,26 +80,28 @@ def whatif(
             that gain.
         scale: What shall take a factor of its time: "stage=3:0.8", "link=all:0.5", "kind=backward:0.9".
         balance: All stages shall have the same compute, as if layers were split evenly.
-        new_schedule: Schedule of the jobs, instead of the recorded one.
+        schedule: Schedule of the jobs, instead of the recorded one.
         micro_batches: Micro-batches of a step, each as large as the recorded ones.
-        options: See `nsys_pp.RunOptions`; `schedule` is the recorded one.
+        recorded_schedule: Schedule of the recorded jobs. Default: detected.
+        options: See `nsys_pp.RunOptions`.
 
     Raises:
         ReportError: A report cannot be read, or is named twice.
         OptionError: A change is invalid, or names nothing of the run.
         MissingDataError: There are no GPU operations or steps, or the recorded steps cannot be replayed.
     """
-    check_keywords(options, RunOptions)
-    if new_schedule is not None:
-        check_choice("new_schedule", new_schedule, SCHEDULES)
+    check_keywords(options, StepOptions)
+    if schedule is not None:
+        check_choice("schedule", schedule, SCHEDULES)
     question = Question(
         heal=tuple(heal),
         scale=tuple(scale),
         balance=balance,
-        schedule=new_schedule,
+        schedule=schedule,
         micro_batches=micro_batches,
     )
-    result = build_pipeline(Batch(inputs, options), options)
+    own: RunOptions = {**options, "schedule": recorded_schedule}
+    result = build_pipeline(Batch(inputs, own), own)
     run = WhatIf(result.training)
     found = answer(run, question)
     return WhatIfResult(

@@ -155,12 +155,6 @@ _EXPORTERS = (
     _build_chart("svg", "chart as a vector picture"),
     _build_chart("png", "chart as a picture"),
     Exporter(
-        name="trace",
-        description="steps, jobs and messages alone as a trace for Perfetto",
-        suffixes=(".pftrace",),
-        write=import_on_call("nsys_pp.output.perfetto.jobs:export_trace"),
-    ),
-    Exporter(
         name="paddle",
         description="the two files of Paddle's timeline tool",
         is_folder=True,
@@ -188,13 +182,21 @@ EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EX
 """All formats by name, in the order of help texts."""
 
 
+_TRACE = Exporter(  # of `whatif` alone: `merge` writes traces with the rows of reports
+    name="trace",
+    description="steps, jobs and messages alone as a trace for Perfetto",
+    suffixes=(".pftrace",),
+    write=import_on_call("nsys_pp.output.perfetto.jobs:export_trace"),
+)
+
+
 def find_exporter(path: Path) -> Exporter | None:
     """Find the format of an output by its suffix; None if no format has this suffix.
 
     >>> find_exporter(Path("run.html")).name, find_exporter(Path("run.csv"))
     ('html', None)
     """
-    return next((exporter for exporter in _EXPORTERS if path.suffix in exporter.suffixes), None)
+    return next((one for one in (*_EXPORTERS, _TRACE) if path.suffix in one.suffixes), None)
 
 
 PlacedDrawings: TypeAlias = "Sequence[tuple[Drawing, Placement]]"

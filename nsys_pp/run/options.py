@@ -96,18 +96,26 @@ class ClockOptions(RosterOptions, total=False):
     offsets: Mapping[str, int] | None
 
 
-class RunOptions(ClockOptions, JobOptions, total=False):
-    """Keywords of commands that analyse the training of a run.
+class StepOptions(ClockOptions, JobOptions, total=False):
+    """Keywords of commands that analyse the steps of a run.
 
     Attributes:
-        schedule: Name of the pipeline schedule. Default: detected.
         steps: Include only these steps: `(10, 12)` or "10:12" is 10 and 11; "10:" begins with 10.
         infer_jobs: Infer jobs from the gaps between the ranges of messages where no range is a job.
     """
 
-    schedule: str | None
     steps: StepWindow | str | None
     infer_jobs: bool
+
+
+class RunOptions(StepOptions, total=False):
+    """Keywords of commands that analyse the training of a run.
+
+    Attributes:
+        schedule: Name of the pipeline schedule. Default: detected.
+    """
+
+    schedule: str | None
 
 
 def check_keywords(options: Mapping[str, Any], allowed: type) -> None:

@@ -97,7 +97,8 @@ def _draw_change(seed: int, change: str) -> tuple[World, World, dict[str, Any]] 
     world = draw_healthy(seed, drift_ppm=None, layers=2, unnamed_weights=None)
     pp, recorded, count = int(str(world["pp"])), str(world["schedule"]), int(str(world["micro-batches"]))
     if change == "micro-batches":
-        asked = {"micro_batches": max(1, round(count * random.choice((0.5, 2, 3))))}
+        least = 2 * pp if recorded == "dualpipev" else 1
+        asked = {"micro_batches": max(least, round(count * random.choice((0.5, 2, 3))))}
         return world, {**world, "micro-batches": asked["micro_batches"]}, asked
     if pp == 1:
         return None
@@ -112,7 +113,7 @@ def _draw_change(seed: int, change: str) -> tuple[World, World, dict[str, Any]] 
         world = {**world, "schedule": "1f1b", "chunks": None}
         chosen = random.choice(("gpipe", "zb-h1", "interleaved"))
     more = {"chunks": 2, "layers": 1} if chosen == "interleaved" else {}
-    return world, {**world, "schedule": chosen, **more}, {"new_schedule": chosen}
+    return world, {**world, "schedule": chosen, **more}, {"schedule": chosen}
 
 
 def score_twins(seed: int) -> list[TwinScore]:
