@@ -143,7 +143,7 @@ class WhatIf:
         Communication of unknown members may be a wait, and a copy may begin earlier: each is as long as
         recorded, or takes no time.
         """
-        gains = self.gain_ns(change), self._shortest_ns - self.step_ns(self._shortest & change)
+        gains = self.gain_ns(change), self._shortest_ns - self.step_ns(self._shortest * change)
         return min(gains), max(gains)
 
     @cached_property
