@@ -328,8 +328,8 @@ class WhatIf:
         return self._even_out(["stage", "kind"], ["kind"])
 
     def even_lengths(self) -> Change:
-        """Let all jobs of a kind and chunk take as long as they do on average on their rank."""
-        return self._even_out(["lane", "kind", "chunk", "job"], ["lane", "kind", "chunk"])
+        """Let jobs of a kind and chunk take as long as they do on average in their step and rank."""
+        return self._even_out(["lane", "step", "kind", "chunk", "job"], ["lane", "step", "kind", "chunk"])
 
     @cached_property
     def links(self) -> pl.DataFrame:
