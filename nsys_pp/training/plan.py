@@ -147,7 +147,7 @@ class Planner:
         timed = self._find_costs(nodes, order, weight_share)
         if timed["cost_ns"].has_nulls() or not timed["cost_ns"].min():
             raise MissingDataError(
-                "no other order of jobs can be predicted: forwards, backwards or their micro-batches are unknown",
+                "no other order of jobs can be predicted: their kinds or micro-batches are unknown",
                 "name their ranges with `--preset` or `--job-pattern`",
             )
         free, starts = np.zeros(len(self._lanes), np.int64), []
