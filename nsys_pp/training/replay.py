@@ -83,6 +83,8 @@ def list_communication(
     kernels = anchors.select("lane", "start_ns", "end_ns", channel=channel).pipe(conform, KERNELS)
     span = ["lane", "start_ns", "end_ns"]
     known = keep_comparable(transfers, lanes, "sender", "receiver").with_row_index("group")
+    # where one send ended before its receive began, others of the size need not wait for theirs
+    is_buffered = pl.col("is_buffered").any().over("sender", "receiver", "size_bytes")
     sides = pl.concat(
         known.select(
             "group",
@@ -92,7 +94,7 @@ def list_communication(
             peer=other,
             start_ns=f"{verb}_start_ns",
             end_ns=f"{verb}_end_ns",
-            awaits=pl.lit(verb == "receive") | ~pl.col("is_buffered"),
+            awaits=pl.lit(verb == "receive") | ~is_buffered,
             is_received=pl.lit(verb == "receive"),
         )
         for own, other, verb in (("sender", "receiver", "send"), ("receiver", "sender", "receive"))

@@ -313,12 +313,12 @@ class WhatIf:
             .join(self.training.lanes.select("lane", "stage"), on="lane")
         )
 
-    def _even_out(self, sums: list[str], mean: list[str]) -> Change:
-        """Let all sums of compute by some columns be as long as their mean by others of these."""
-        time = pl.col("time_ns").sum() / pl.col("member").n_unique()
-        each = self._compute.with_columns(member="lane").group_by(sums).agg(time)
+    def _even_out(self, jobs: list[str], mean: list[str]) -> Change:
+        """Let the mean job by some columns be as long as the mean of these by others of them."""
+        time = pl.col("time_ns").sum() / pl.col("number").n_unique()
+        each = self._compute.with_columns(number="job").group_by(jobs).agg(time)
         factor = pl.col("time_ns").mean().over(mean) / pl.col("time_ns")
-        found = self._compute.join(each.select(*sums, factor=factor), on=sums, nulls_equal=True)
+        found = self._compute.join(each.select(*jobs, factor=factor), on=jobs, nulls_equal=True)
         change = self.unchanged
         change.pieces[found["piece"].to_numpy()] = found["factor"]
         return change

@@ -20,11 +20,21 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import polars as pl
+
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 from tests.worlds.draw import World, to_arguments
 from tests.worlds.scores import Truth
-from tests.worlds.verdicts import add_fault, draw_healthy, mean_step, run_main, share, simulate_world
+from tests.worlds.verdicts import (
+    add_fault,
+    draw_healthy,
+    mean_step,
+    measure_compute,
+    run_main,
+    share,
+    simulate_world,
+)
 
 CHANGES = (
     *("rank", "rank since a step", "stage", "link", "host stall", "data stall", "slow loader"),
@@ -103,10 +113,8 @@ def _draw_change(seed: int, change: str) -> tuple[World, World, dict[str, Any]] 
     if pp == 1:
         return None
     if change == "balance":
-        costs = [round(random.uniform(0.7, 1.3), 2) for _ in range(pp)]
-        unequal = ",".join(map(str, costs))
-        equal = ",".join([str(round(sum(costs) / pp, 4))] * pp)
-        return {**world, "stage-costs": unequal}, {**world, "stage-costs": equal}, {"balance": True}
+        world = {**world, "stage-costs": ",".join(str(round(random.uniform(0.7, 1.3), 2)) for _ in range(pp))}
+        return world, world, {"balance": True}
     plain = [name for name in ("gpipe", "1f1b", "zb-h1", "interleaved") if name != recorded]
     chosen = random.choice(plain)
     if recorded in ("interleaved", "dualpipev"):
@@ -129,27 +137,40 @@ def score_twins(seed: int) -> list[TwinScore]:
         "arguments": to_arguments(world),
         "asked": str(question),
     }
-    steps = []
-    with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+    with (
+        TemporaryDirectory(prefix="twin-") as name,
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
-        for one in (twin, world):
-            with TemporaryDirectory(prefix="twin-") as name:
-                try:
-                    simulate_world(name, to_arguments(one))
-                except (NsysPPError, RuntimeError) as error:
-                    return [TwinScore(**facts, failed=str(error))]
-                steps.append(mean_step(Truth(Path(name)).table("steps")))
-                if one is twin:
-                    continue
-                layout = ",".join(f"{axis}={world[axis]}" for axis in ("pp", "dp", "tp"))
-                facts |= {"twin_ns": steps[0], "step_ns": steps[1]}
-                try:
-                    order = f"{layout},order={world['order'] or 'tp-dp-pp'}"
-                    found = nsys_pp.whatif(name, layout=order, **question)
-                except NsysPPError as error:
-                    return [TwinScore(**facts, refused=str(error))]
-                least, most = found.predictions.select("gain_ns", "most_gain_ns").row(-1)
+        folder, other = Path(name, "run"), Path(name, "twin")
+        try:
+            simulate_world(str(folder), to_arguments(world))
+            if change == "balance":
+                twin = {**world, "stage-costs": _balance(str(world["stage-costs"]), Truth(folder))}
+            simulate_world(str(other), to_arguments(twin))
+        except (NsysPPError, RuntimeError) as error:
+            return [TwinScore(**facts, failed=str(error))]
+        for one, at in (("step_ns", folder), ("twin_ns", other)):
+            facts[one] = mean_step(Truth(at).table("steps"))
+        layout = ",".join(f"{axis}={world[axis]}" for axis in ("pp", "dp", "tp"))
+        try:
+            found = nsys_pp.whatif(
+                folder, layout=f"{layout},order={world['order'] or 'tp-dp-pp'}", **question
+            )
+        except NsysPPError as error:
+            return [TwinScore(**facts, refused=str(error))]
+    least, most = found.predictions.select("gain_ns", "most_gain_ns").row(-1)
     return [TwinScore(**facts, least_ns=least, most_ns=most)]
+
+
+def _balance(costs: str, truth: Truth) -> str:
+    """Return costs of stages with which all compute as long, though some have embeddings or a loss."""
+    times = measure_compute(truth).group_by("stage").agg(pl.col("compute_ns").mean()).sort("stage")
+    factors = (
+        pl.Series(list(map(float, costs.split(",")))) * times["compute_ns"].mean() / times["compute_ns"]
+    ).round(4)
+    return ",".join(map(str, factors))
 
 
 def build_twin_table(scores: Sequence[TwinScore]) -> str:

@@ -242,7 +242,7 @@ def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> Verdict
     pids = found.lanes.select("lane", "report", "pid").join(processes, on=["report", "pid"])
     rank_of = dict(pids.select("lane", "true_rank").iter_rows())
     first_step = int(str(training.steps["step"].min()))
-    costs, steps = _measure(truth), truth.table("steps")
+    costs, steps = measure_compute(truth), truth.table("steps")
     position = next(
         (at for at, each in enumerate(findings) if _is_fault(each, facts, rank_of, first_step)), None
     )
@@ -280,7 +280,7 @@ def mean_step(steps: pl.DataFrame) -> float:
     return float(value)
 
 
-def _measure(truth: Truth) -> pl.DataFrame:
+def measure_compute(truth: Truth) -> pl.DataFrame:
     """Measure the true compute of each rank: rank, stage, compute_ns."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     return (
