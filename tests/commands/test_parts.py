@@ -30,9 +30,7 @@ from nsys_pp.frames.part import (
 )
 from nsys_pp.read import find_reports, read_part
 from tests.cli.calls import call
-from tests.read.tables import Row, op, push_pop
-from tests.read.tables import call as call_row
-from tests.trace.test_shown import write_without_gpus
+from tests.trace.test_shown import EPOCH_NS, LAUNCHER, ON_GPU, write_without_gpus
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = [PIPELINE / f"node2/rank{rank}.sqlite" for rank in (0, 1)]
@@ -297,13 +295,10 @@ def test_what_has_nothing_to_draw_makes_no_part(tmp_path: Path) -> None:
     assert nsys_pp.extract(report, tmp_path / "x.nspart", detail="cpu").parts[0].slices == 1
 
 
-REPORTS_LEFT = sorted((Path(__file__).parents[2] / "fixtures" / "pipeline").rglob("*.sqlite"))[:3]
-
-
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("parts")
-    nsys_pp.extract(REPORTS_LEFT, folder)
+    nsys_pp.extract(REPORTS[:3], folder)
     return sorted(folder.iterdir())
 
 
@@ -378,7 +373,7 @@ def _assert_left_out(parts: list[Path], hostile: Path, output: Path, without_one
 @pytest.mark.filterwarnings("ignore:no operation is shared")
 def test_a_part_with_other_options_is_skipped_whichever_is_first(parts: list[Path], tmp_path: Path) -> None:
     other = tmp_path / "other.nspart"
-    nsys_pp.extract(REPORTS_LEFT[1], other, detail="jobs")
+    nsys_pp.extract(REPORTS[1], other, detail="jobs")
     for inputs in ([other, parts[0], parts[2]], [parts[0], other, parts[2]]):
         done = nsys_pp.merge(inputs, tmp_path / "run.pftrace", keep_going=True, force=True)
         ((path, error),) = done.skipped
@@ -389,22 +384,13 @@ def test_a_part_with_other_options_is_skipped_whichever_is_first(parts: list[Pat
     assert not (tmp_path / "x.pftrace").exists()
 
 
-EPOCH = 1_700_000_000_000_000_000
-PROCESS = (1 << 48) | (1 << 24)
-ON_GPU: dict[str, list[Row]] = {
-    "CUPTI_ACTIVITY_KIND_RUNTIME": [call_row(100, 200, 1, globalTid=PROCESS + 1)],
-    "CUPTI_ACTIVITY_KIND_KERNEL": [op(300, 900, 1, shortName=2, demangledName=2, globalPid=PROCESS)],
-}
-LAUNCHER = {"NVTX_EVENTS": [push_pop(300, 900, text="load", globalTid=(1 << 48) | (2 << 24) | 2)]}
-
-
 @pytest.fixture
 def reports(tmp_path: Path) -> list[Path]:
     """A report with a kernel, and two without: of a launcher with a range, and of a process with calls of MPI alone."""
     return [
-        write_without_gpus(tmp_path / "gpu.sqlite", pid=1, epoch_ns=EPOCH + 5000, more=ON_GPU),
-        write_without_gpus(tmp_path / "launcher.sqlite", pid=2, epoch_ns=EPOCH, more=LAUNCHER),
-        write_without_gpus(tmp_path / "mpi.sqlite", pid=3, epoch_ns=EPOCH),
+        write_without_gpus(tmp_path / "gpu.sqlite", pid=1, epoch_ns=EPOCH_NS + 5000, more=ON_GPU),
+        write_without_gpus(tmp_path / "launcher.sqlite", pid=2, epoch_ns=EPOCH_NS, more=LAUNCHER),
+        write_without_gpus(tmp_path / "mpi.sqlite", pid=3, epoch_ns=EPOCH_NS),
     ]
 
 

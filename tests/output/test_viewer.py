@@ -23,7 +23,6 @@ import nsys_pp
 from nsys_pp.commands import open as opener
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
 from nsys_pp.viewer import QUERIES, SITE, FileServer
-from tests.cli.calls import call
 from tests.importer.importer import Importer, PartMissingError
 from tests.ui.browser import Shot, browse
 
@@ -151,16 +150,6 @@ def test_what_cannot_be_opened_is_told(trace: Path, tmp_path: Path) -> None:
         taken.listen()
         with pytest.raises(NsysPPError, match="cannot serve"):
             nsys_pp.open_output(trace, port=taken.getsockname()[1], browser=False)
-
-
-@pytest.mark.parametrize(
-    ("zoom", "message"),
-    [("1s", "expected e.g. `1.5s:1.7s`"), ("2s:1s", "must be later"), ("a:2s", "invalid time")],
-)
-def test_a_range_of_times_is_checked(zoom: str, message: str, trace: Path) -> None:
-    done = call("open", trace, "--zoom", zoom)
-    assert done.code == 2
-    assert message in done.stderr
 
 
 DATA = b"\x00trace" * 100_000
