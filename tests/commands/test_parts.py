@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import warnings
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -33,8 +32,7 @@ from tests.cli.calls import call
 from tests.trace.test_shown import EPOCH_NS, LAUNCHER, ON_GPU, write_without_gpus
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-REPORTS = [PIPELINE / f"node2/rank{rank}.sqlite" for rank in (0, 1)]
-REPORTS += [PIPELINE / f"node10/rank{rank}.sqlite" for rank in (2, 3)]
+REPORTS = [PIPELINE / f"node{node}/rank{rank}.sqlite" for node, rank in ((2, 0), (2, 1), (10, 2), (10, 3))]
 PAIR = REPORTS[1::2]  # GPU 1 of each machine
 Members = dict[str, bytes]
 ASKED: list[dict[str, Any]] = [
@@ -119,13 +117,28 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def _rewrite(part: Path, output: Path, change: Callable[[Members], None]) -> Path:
+def rewrite(
+    part: Path, output: Path, change: Callable[[Members], None], *, packing: int = ZIP_STORED
+) -> Path:
+    """Write a part whose members a function changes, with its frames packed by the archive or not."""
     with ZipFile(part) as archive, ZipFile(output, "w", ZIP_STORED) as changed:
         members = {info.filename: archive.read(info) for info in archive.infolist()}
         change(members)
         for name, data in members.items():
-            changed.writestr(name, data)
+            changed.writestr(name, data, packing if name == FRAMES_MEMBER else ZIP_STORED)
     return output
+
+
+def change_frames(members: Members, change: Callable[[dict[str, bytes]], object]) -> None:
+    """Change the frames of a part; the facts have their new sizes."""
+    facts = json.loads(members[FACTS_MEMBER])
+    frames, at = {}, 0
+    for name, size in facts["frame_bytes"].items():
+        frames[name], at = members[FRAMES_MEMBER][at : at + size], at + size
+    change(frames)
+    facts["frame_bytes"] = {name: len(frame) for name, frame in frames.items()}
+    members[FACTS_MEMBER] = json.dumps(facts).encode()
+    members[FRAMES_MEMBER] = b"".join(frames.values())
 
 
 def rewritten(part: Path, copy: Path, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -136,7 +149,7 @@ def rewritten(part: Path, copy: Path, change: Callable[[dict[str, Any]], None]) 
         change(facts)
         members[FACTS_MEMBER] = json.dumps(facts).encode()
 
-    return _rewrite(part, copy, change_facts)
+    return rewrite(part, copy, change_facts)
 
 
 def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
@@ -184,7 +197,7 @@ def test_a_part_that_is_empty_or_cut_or_none(part: Path, tmp_path: Path) -> None
     cut = "is damaged: it has no end, as a file that was not written or copied whole"
     again = "copy it again, or extract it again from its report"
     zipped = BytesIO()
-    with zipfile.ZipFile(zipped, "w") as archive:
+    with ZipFile(zipped, "w") as archive:
         archive.writestr("some.txt", "text")
     for data, message, hint in (
         (b"", "is empty", again),
@@ -314,24 +327,14 @@ def _break_blocks(members: Members, start: bytes, *, skipped: int = 0) -> None:
     members[BLOCKS_MEMBER] = data[:skipped] + start + data[skipped + len(start) :]
 
 
-def _break_frame(members: Members) -> None:
-    """Replace the frame of anchors by bytes that are none."""
-    facts = json.loads(members[FACTS_MEMBER])
-    frames, at = {}, 0
-    for name, size in facts["frame_bytes"].items():
-        frames[name], at = members[FRAMES_MEMBER][at : at + size], at + size
-    frames["anchors"] = zlib.compress(b"\4\0\0\0none")
-    facts["frame_bytes"] = {name: len(frame) for name, frame in frames.items()}
-    members[FACTS_MEMBER] = json.dumps(facts).encode()
-    members[FRAMES_MEMBER] = b"".join(frames.values())
-
-
 CHANGES: dict[str, Callable[[Members], None]] = {
     "something else than packets": lambda members: _break_blocks(members, b"\x0b"),
     "a packet of another kind": lambda members: _break_blocks(members, b"\x0a\x02\x50\x01"),
     "a packet without an end": lambda members: _break_blocks(members, b"\x0a" + b"\xff" * 40),
     "a packet longer than its track": lambda members: _break_blocks(members, b"\x0a\xff\xff\x7f"),
-    "a frame": _break_frame,
+    "a frame": lambda members: change_frames(
+        members, lambda frames: frames.update(anchors=zlib.compress(b"\4\0\0\0none"))
+    ),
     "facts of any depth": lambda members: members.update({FACTS_MEMBER: b"[" * 1_000_000}),
 }
 
@@ -341,7 +344,7 @@ CHANGES: dict[str, Callable[[Members], None]] = {
 @pytest.mark.filterwarnings("ignore:no operation is shared")
 @pytest.mark.parametrize("change", CHANGES)
 def test_hostile_contents(parts: list[Path], without_one: bytes, tmp_path: Path, change: str) -> None:
-    hostile = _rewrite(parts[1], tmp_path / "rank1.nspart", CHANGES[change])
+    hostile = rewrite(parts[1], tmp_path / "rank1.nspart", CHANGES[change])
     output = tmp_path / "run.pftrace"
     with pytest.raises(ReportError, match="is damaged"):
         nsys_pp.merge([parts[0], hostile, parts[2]], output)
@@ -355,7 +358,7 @@ def test_a_block_that_cannot_be_decompressed(parts: list[Path], without_one: byt
     def change(members: Members) -> None:
         _break_blocks(members, b"\xff" * 8, skipped=20)
 
-    hostile = _rewrite(parts[1], tmp_path / "rank1.nspart", change)
+    hostile = rewrite(parts[1], tmp_path / "rank1.nspart", change)
     _assert_left_out(parts, hostile, tmp_path / "run.pftrace", without_one)
 
 
@@ -474,7 +477,7 @@ def test_a_part_that_is_stale_is_made_again(report: Path, made_part: Path, tmp_p
 
 def test_a_part_that_is_cut_or_damaged_is_made_again(report: Path, made_part: Path) -> None:
     whole = made_part.read_bytes()
-    with zipfile.ZipFile(made_part) as archive:
+    with ZipFile(made_part) as archive:
         at = 200 + archive.getinfo("trace.blocks").header_offset
     damaged = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
     for data in (whole[: len(whole) // 3], whole[:-100], damaged):

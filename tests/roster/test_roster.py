@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -34,6 +33,7 @@ from nsys_pp.roster.ranks import (
     read_ranks,
 )
 from nsys_pp.roster.roster import build_roster, find_inconsistencies, find_strangers
+from tests.read.test_arrow import write_folder
 
 NS = 1_000_000_000
 
@@ -275,29 +275,13 @@ def _report(path: Path, shift_ns: int = 0, pid: int = 1000, **session: Any) -> P
     )
 
 
-def _write_tables(report: Path, folder: Path) -> Path:
-    """Write what `nsys export --type parquetdir` would of a SQLite export."""
-    folder.mkdir()
-    with sqlite3.connect(report) as connection:
-        names = [
-            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        ]
-        for name in names:
-            cursor = connection.execute(f'SELECT * FROM "{name}"')
-            columns = [column[0] for column in cursor.description]
-            frame = pl.DataFrame(cursor.fetchall(), schema=columns, orient="row", infer_schema_length=None)
-            frame.write_parquet(folder / f"{name}.parquet")
-    connection.close()
-    return folder
-
-
 def test_one_recording_has_one_fingerprint(tmp_path: Path) -> None:
     report = _report(tmp_path / "a.sqlite")
     copy = tmp_path / "machine3" / "rank7.sqlite"
     copy.parent.mkdir()
     shutil.copy(report, copy)
     utc = _report(tmp_path / "utc.sqlite", shift_ns=1_790_000_000_000_000_000)
-    folder = _write_tables(report, tmp_path / "a_pqtdir")
+    folder = write_folder(report, tmp_path / "a_pqtdir", "parquet")
     prints = {
         _identify(path, need).fingerprint
         for path in (report, copy, utc, folder)
@@ -610,11 +594,44 @@ def _rank(rank: int, world: int | None = None, pid: int | None = None, **more: o
     )
 
 
-def test_a_whole_run_leaves_no_doubt() -> None:
-    ranks = [_rank(rank, 3) for rank in range(3)]
-    assert _inconsistencies(*ranks) == []
-    assert _inconsistencies(*ranks, layout="pp=3") == []
-    assert _inconsistencies(_rank(5, 16)) == []  # one report is no run
+@pytest.mark.parametrize(
+    ("identities", "layout", "expected"),
+    [
+        ([_rank(rank, 3) for rank in range(3)], None, []),
+        ([_rank(rank, 3) for rank in range(3)], "pp=3", []),
+        ([_rank(5, 16)], None, []),  # one report is no run
+        ([_rank(0, 4), _rank(2, 4)], None, ["of 4 ranks, ranks 1, 3 have no report"]),
+        ([_rank(0), _rank(2)], "pp=3", ["of 3 ranks, rank 1 has no report"]),
+        (
+            [_rank(0, 20), _rank(1, 20)],
+            None,
+            ["of 20 ranks, ranks 2, 3, 4, 5, 6, 7, 8, 9 and 10 more have no report"],
+        ),
+        ([_rank(0), _rank(2)], None, []),
+        # counted files leave out none, and are not counted where some are missing
+        (_files("a", "b"), "pp=2", []),
+        (
+            _files("a", "b"),
+            "pp=4",
+            [
+                "`--layout` cannot place 2 GPU processes of `a.sqlite` and `b.sqlite`: their ranks are unknown, and"
+                " their order says nothing, as they are 2 of 4 ranks; specify `--rank-from`"
+            ],
+        ),
+        (
+            [identity(f"machine{n}/{n}.sqlite", pids=[n]) for n in range(5)],
+            None,
+            [
+                "5 machines share the hostname `worker`, distinguished by folder:"
+                " `machine0/0.sqlite`, `machine1/1.sqlite`, `machine2/2.sqlite` and 2 more"
+            ],
+        ),
+    ],
+)
+def test_what_is_missing_or_unclear_is_told(
+    identities: list[Identity], layout: str | None, expected: list[str]
+) -> None:
+    assert _inconsistencies(*identities, layout=layout) == expected
 
 
 @pytest.mark.parametrize(("gap_ns", "expected"), [(0, 1), (MAX_GAP_NS, 1), (MAX_GAP_NS + 1, 2)])
@@ -680,30 +697,9 @@ def test_two_runs_at_one_time_are_divided() -> None:
     )
 
 
-def test_ranks_without_a_report() -> None:
-    assert _inconsistencies(_rank(0, 4), _rank(2, 4)) == ["of 4 ranks, ranks 1, 3 have no report"]
-    assert _inconsistencies(_rank(0), _rank(2), layout="pp=3") == ["of 3 ranks, rank 1 has no report"]
-    assert _inconsistencies(_rank(0, 20), _rank(1, 20)) == [
-        "of 20 ranks, ranks 2, 3, 4, 5, 6, 7, 8, 9 and 10 more have no report"
-    ]
-    assert _inconsistencies(_rank(0), _rank(2)) == []
-    # counted files leave out none, and are not counted where some are missing
-    files = [identity(f"{name}.sqlite", pids=[n]) for n, name in enumerate("ab")]
-    assert _inconsistencies(*files, layout="pp=2") == []
-    assert _inconsistencies(*files, layout="pp=4") == [
-        "`--layout` cannot place 2 GPU processes of `a.sqlite` and `b.sqlite`: their ranks are unknown, and their order"
-        " says nothing, as they are 2 of 4 ranks; specify `--rank-from`"
-    ]
-
-
 def test_machines_of_one_name_are_told() -> None:
     reports = [identity(f"machine{n}/{n}.sqlite", pids=[n]) for n in (10, 2, 0)]
     assert list(_told(*reports)) == ["worker (machine0)", "worker (machine2)", "worker (machine10)"]
-    reports = [identity(f"machine{n}/{n}.sqlite", pids=[n]) for n in range(5)]
-    assert _inconsistencies(*reports) == [
-        "5 machines share the hostname `worker`, distinguished by folder:"
-        " `machine0/0.sqlite`, `machine1/1.sqlite`, `machine2/2.sqlite` and 2 more"
-    ]
 
 
 def _paths(*names: str) -> dict[int, Path]:
