@@ -153,6 +153,7 @@ OUTPUTS = {
     "csv": ["project", "-o", "x.csv"],
     "json": ["project", "-o", "x.json"],
     "sqlite": ["project", "-o", "x.sqlite"],
+    "markdown": ["project", "-o", "x.md"],
 }
 
 
@@ -227,14 +228,15 @@ def test_nsys_is_missed_by_its_name(report: Path, folder: Path, command: str) ->
     env: dict[str, str | None] = {
         "PATH": str(folder),
         "NSYS_PP_NSYS": None,
-        "NSYS_PP_CACHE": str(folder.parent),
+        "NSYS_PP_CACHE": str(folder / "cache"),
     }
     refused = call(*arguments, env=env)
-    assert_refused(refused, f"`{recorded}`", "no nsys was found")
+    assert_refused(refused, f"`{recorded}` must be exported first", "no nsys was found")
     assert "--nsys" in refused.stderr
     absent = str(folder / "absent" / "nsys")
     assert_refused(call(*arguments, "--nsys", absent, env=env), f"`{absent}`", f"`{recorded}`")
     assert_refused(call(*arguments, "--nsys", str(recorded), env=env), f"`{recorded}`")
+    assert list(folder.iterdir()) == []
     assert_refused(call(*arguments, env={**env, "NSYS_PP_NSYS": absent}), f"`{absent}`", f"`{recorded}`")
 
 

@@ -23,7 +23,7 @@ import nsys_pp
 from nsys_pp.commands import open as opener
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
 from nsys_pp.viewer import QUERIES, SITE, FileServer
-from tests.importer.importer import Importer, PartMissingError
+from tests.importer.importer import Importer
 from tests.ui.browser import Shot, browse
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -64,10 +64,7 @@ def opened(*arguments: str | Path, **environment: str) -> Iterator[tuple[str, su
 def test_the_real_ui_shows_the_trace_and_the_tables(trace: Path, tmp_path: Path) -> None:
     options = ["--no-browser", "--expand", "rank 1 ", *(f"--query={name}" for name in QUERIES)]
     with opened(trace, *options) as (address, _):
-        try:
-            found = browse(address, tmp_path / "run.png", Shot(), script=TABS)
-        except PartMissingError as error:
-            pytest.skip(str(error))
+        found = browse(address, tmp_path / "run.png", Shot(), script=TABS)
     assert found["errors"] == []
     for text in ("rank 3 · stage 3", "messages", "receive B0 from rank 1", "wait_ms"):
         assert text in found["value"], text
