@@ -55,14 +55,9 @@ def _make_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def _link_to_nothing(path: Path) -> None:
+def _link(path: Path, target: str) -> None:
     path.unlink()
-    path.symlink_to("none.sqlite")
-
-
-def _link_to_device(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/dev/zero")
+    path.symlink_to(target)
 
 
 BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -81,6 +76,6 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "absent": (lambda path: path.unlink(), "does not exist"),
     "another database": (make_foreign, "has no table that Nsight Systems exports"),
     "a pipe": (_make_pipe, "is a pipe, not a file"),
-    "a link to no file": (_link_to_nothing, "does not exist"),
-    "a link to a device": (_link_to_device, "is a device, not a file"),
+    "a link to no file": (lambda path: _link(path, "none.sqlite"), "does not exist"),
+    "a link to a device": (lambda path: _link(path, "/dev/zero"), "is a device, not a file"),
 }

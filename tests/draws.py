@@ -26,6 +26,15 @@ def count_draws(full: int, *, least: int = _LEAST) -> int:
     return full if _is_fresh() else max(full // 4, min(full, least))
 
 
+def place_after_gaps(drawn: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Make (start, end) of drawn (gap, length), one after the other."""
+    placed, at = [], 0
+    for gap, length in drawn:
+        placed.append((at + gap, at + gap + length))
+        at += gap + length
+    return placed
+
+
 def leave_out_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """List the cases that the README's command leaves out."""
     cases: dict[object, list[pytest.Item]] = {}

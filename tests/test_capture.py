@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -91,18 +93,25 @@ def test_an_overlapped_forward_and_backward_are_both_read() -> None:
     assert jobs.select(columns).row(-1) == ("forward_backward", 4, 0, 1, 1)
 
 
-def test_what_cannot_be_named_is_refused() -> None:
-    with pytest.raises(ValueError, match="invalid kind of job 'forwards'; expected one of forward, backward"):
-        capture.name_job("forwards")
-    for kind in capture.KINDS[capture.KINDS.index("optimizer") :]:
-        with pytest.raises(ValueError, match=f"{kind!r} has no micro-batches"):
-            capture.name_job(kind, 3)
-    with pytest.raises(ValueError, match="a chunk needs a micro-batch"):
-        capture.name_job("forward", chunk=3)
-    with pytest.raises(ValueError, match="only a forward overlaps"):
-        capture.name_job("backward", 3, backward=(1,))
-    with pytest.raises(ValueError, match=r"empty interval of steps \[3, 3\)"):
-        capture.profile_steps(3, 3)
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            partial(capture.name_job, "forwards"),
+            "invalid kind of job 'forwards'; expected one of forward, backward",
+        ),
+        *(
+            (partial(capture.name_job, kind, 3), f"{kind!r} has no micro-batches")
+            for kind in capture.KINDS[capture.KINDS.index("optimizer") :]
+        ),
+        (partial(capture.name_job, "forward", chunk=3), "a chunk needs a micro-batch"),
+        (partial(capture.name_job, "backward", 3, backward=(1,)), "only a forward overlaps"),
+        (partial(capture.profile_steps, 3, 3), r"empty interval of steps \[3, 3\)"),
+    ],
+)
+def test_what_cannot_be_named_is_refused(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
 
 
 def run(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import nsys_pp
 from nsys_pp.errors import MissingDataError
 from tests.cli.calls import call
 from tests.conftest import find_shared_reports
+from tests.sql import select
 
 FOLDER = Path(__file__).parent / "golden_texts"
 
@@ -58,10 +57,9 @@ def test_a_shared_report_is_told_as_its_golden_text_has_it(shared_report: Path) 
 
 
 def _has_gpu_work(report: Path) -> bool:
-    with closing(sqlite3.connect(report)) as export:
-        names = {row[0] for row in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        kinds = {f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")}
-        return any(export.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in kinds & names)
+    names = {name for (name,) in select(report, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    kinds = {f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")}
+    return any(select(report, f"SELECT 1 FROM {name} LIMIT 1") for name in kinds & names)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from fixtures.recording.export import Session, write_report
 from fixtures.recording.rows import global_tid
 from fixtures.recording.secrets import MARK, SESSION
 from nsys_pp import cli
-from tests.cli.calls import Result, arguments_of, call
-from tests.sql import edit
+from tests.cli.calls import arguments_of, call
+from tests.sql import add_rows, edit, select
 from tests.unpacking import find_words, read_folder
 
 SHOWN = "drawn-word"  # in names that events refer to: it must be found
@@ -95,13 +95,12 @@ OTHERS = {  # command -> options, with `FOLDER` for the folder of outputs
 
 def write_everything(report: Path, folder: Path) -> dict[str, bytes]:
     """Run every command with every format on a report; all that came out, by what it was."""
-    said: dict[str, Result] = {}
-    for name, options in MERGES.items():
-        said[name] = call("merge", report, "-o", folder / name, *options)
-    for name, options in PROJECTS.items():
-        said[name] = call("project", report, "-o", folder / name, *options)
-    for name, (command, *options) in PRINTS.items():
-        said[name] = call(command, report, *options)
+    lines = {
+        **{name: ["merge", "-o", str(folder / name), *options] for name, options in MERGES.items()},
+        **{name: ["project", "-o", str(folder / name), *options] for name, options in PROJECTS.items()},
+        **PRINTS,
+    }
+    said = {name: call(command, report, *options) for name, (command, *options) in lines.items()}
     printed = {
         f"{name}, {stream}": text.encode()
         for name, result in said.items()
@@ -211,13 +210,18 @@ def plant(path: Path, schema: str) -> Path:
     )
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where outputs go."""
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("schema", ["3.0.0", "3.7.2", "3.25.0"])
-def test_no_output_holds_what_no_event_refers_to(tmp_path: Path, schema: str) -> None:
+def test_no_output_holds_what_no_event_refers_to(tmp_path: Path, folder: Path, schema: str) -> None:
     report = plant(tmp_path / "report.sqlite", schema)
     assert find_words(report.read_bytes(), [MARK, SHOWN]) == {MARK, SHOWN}
-    folder = tmp_path / "out"
-    folder.mkdir()
     written = write_everything(report, folder)
     leaks = {name: found for name, data in written.items() if (found := find_words(data, [MARK, *HIDDEN]))}
     assert leaks == {}
@@ -255,11 +259,9 @@ def deleted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return kept
 
 
-def test_no_other_command_or_scratch_file_holds_it(tmp_path: Path, deleted: Path) -> None:
+def test_no_other_command_or_scratch_file_holds_it(tmp_path: Path, folder: Path, deleted: Path) -> None:
     """Names of calls of the operating system are names that events refer to, so the report has no such event."""
     report = edit(plant(tmp_path / "report.sqlite", "3.7.2"), "DELETE FROM OSRT_API")
-    folder = tmp_path / "out"
-    folder.mkdir()
     said: dict[str, bytes] = {}
     for name, (command, *options) in OTHERS.items():
         if command not in cli.main.list_commands(click.Context(cli.main)):
@@ -296,54 +298,43 @@ _REAL = (
 
 def plant_into(report: Path) -> None:
     """Add rows with the mark to tables of a real report, in the shape of rows that it has."""
-    connection = sqlite3.connect(report)
-    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    last = connection.execute("SELECT max(id) FROM StringIds").fetchone()[0]
-    for number, text in enumerate((f"{MARK}-unused", f"PATH=/bin\0TOKEN={MARK}\0"), start=1):
-        connection.execute("INSERT INTO StringIds (id, value) VALUES (?, ?)", (last + number, text))
+    present = {name for (name,) in select(report, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    [(last,)] = select(report, "SELECT max(id) FROM StringIds")
+    texts = [(last + 1, f"{MARK}-unused"), (last + 2, f"PATH=/bin\0TOKEN={MARK}\0")]
+    add_rows(report, "StringIds (id, value)", texts)
     planted = [("DeviceEnvironment", f"A={MARK};HF_TOKEN={MARK}"), ("PROCESS_0:ARGUMENT_1", MARK)]
     planted += [("PROCESS_0:ENVIRONMENT_VARIABLE", f'HF_TOKEN="{MARK}"'), (MARK, MARK)]
     for table in present & {"TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE", "META_DATA_EXPORT"}:
-        connection.row_factory = sqlite3.Row
-        row = dict(connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchone())
-        connection.row_factory = None
-        for name, value in planted:
-            row.update(name=name, value=value)
-            places = ", ".join("?" * len(row))
-            connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", [*row.values()])
-    with suppress(sqlite3.OperationalError):
-        connection.execute(
-            "CREATE TABLE ProcessStreams (globalPid INTEGER, filenameId INTEGER, contentId INTEGER)"
-        )
-    connection.execute("INSERT INTO ProcessStreams VALUES (1, ?, ?)", (last + 1, last + 2))
-    # and a page that is free again
-    connection.execute("PRAGMA secure_delete = OFF")
-    connection.execute("CREATE TABLE gone AS SELECT ? AS text", (MARK * 500,))
-    connection.commit()
-    connection.execute("DROP TABLE gone")
-    connection.commit()
-    connection.close()
+        columns = [name for (name,) in select(report, f"SELECT name FROM pragma_table_info('{table}')")]
+        row = dict(zip(columns, select(report, f"SELECT * FROM {table} LIMIT 1")[0], strict=True))
+        add_rows(report, table, ([*(row | {"name": one, "value": text}).values()] for one, text in planted))
+    edit(
+        report,
+        "CREATE TABLE IF NOT EXISTS ProcessStreams (globalPid INTEGER, filenameId INTEGER, contentId INTEGER)",
+        f"INSERT INTO ProcessStreams VALUES (1, {last + 1}, {last + 2})",
+        "CREATE TABLE gone AS SELECT :text AS text",
+        text=MARK * 500,
+    )
+    edit(report, "PRAGMA secure_delete = OFF", "DROP TABLE gone")  # a page that is free again
 
 
 def _real_secrets(report: Path) -> dict[str, str]:
     """Values of variables that are secret by their names, as the report has them."""
-    connection = sqlite3.connect(report)
     found = {}
     for table in ("TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE"):
         with suppress(sqlite3.OperationalError):
-            rows = connection.execute(f"SELECT value FROM {table} WHERE upper(name) LIKE '%ENVIRONMENT%'")
+            rows = select(report, f"SELECT value FROM {table} WHERE upper(name) LIKE '%ENVIRONMENT%'")
             for variable in (part for (value,) in rows for part in value.split(";")):
                 name, _, value = variable.partition("=")
                 if TELLING_NAME.search(name) and len(value.strip('"')) >= 8:
                     found[name] = value.strip('"')
-    connection.close()
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", _REAL)
 def test_no_output_of_a_real_report_holds_its_secrets(
-    shared_reports: list[Path], tmp_path: Path, prefix: str
+    shared_reports: list[Path], tmp_path: Path, folder: Path, prefix: str
 ) -> None:
     original = next((path for path in shared_reports if path.name.startswith(prefix)), None)
     if original is None:
@@ -353,8 +344,6 @@ def test_no_output_of_a_real_report_holds_its_secrets(
     plant_into(report)
     secrets = _real_secrets(report)
     assert find_words(report.read_bytes(), [MARK]) == {MARK}
-    folder = tmp_path / "out"
-    folder.mkdir()
     leaks = []
     for name, data in write_everything(report, folder).items():
         leaked = find_words(data, [MARK, *secrets.values()])

@@ -83,8 +83,8 @@ class Recording:
     reports: list[Session]
     anchors: list[pl.DataFrame]
     clocks: list[TrueClock]
+    # sending report, start on its clock, receiving report, end on its clock
     messages: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(sending report, start on its clock, receiving report, end on its clock)"""
 
 
 @dataclass(slots=True)

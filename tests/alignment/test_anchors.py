@@ -12,6 +12,7 @@ from fixtures.recording.export import Session, write_report
 from nsys_pp.alignment.clocks import align_clocks
 from nsys_pp.frames.clock import ANCHORS
 from tests.alignment.cluster import anchors_of, open_report, to_trace_ns
+from tests.projection.test_launches import nccl
 
 
 def true_anchors(folder: Path, name: str) -> pl.DataFrame:
@@ -85,10 +86,6 @@ def test_a_payload_tells_communicators_and_peers(tmp_path: Path) -> None:
         assert anchors["rank"].null_count() == 0
         messages = anchors.filter(pl.col("kind") != "collective")
         assert (messages["peer"] == 1 - messages["rank"]).all()
-
-
-def nccl(start: int, end: int, name: str) -> dict[str, object]:
-    return {"start": start, "end": end, "name": name, "domain": "NCCL"}
 
 
 def test_a_group_is_what_was_asked_for_since_the_last_launch(tmp_path: Path) -> None:

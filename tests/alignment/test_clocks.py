@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from nsys_pp.alignment.clocks import Alignment, align_clocks
 from nsys_pp.alignment.events import START_WITHOUT_UTC_NS, guess_clocks
@@ -46,6 +47,13 @@ def record_and_align(cluster: Cluster) -> tuple[Recording, Alignment]:
     return recording, align(recording)
 
 
+def hold_bounds(recording: Recording, alignment: Alignment) -> NDArray[np.float64]:
+    """Hold that no clock is wrong by more than its bound; return the errors."""
+    errors = errors_ns(alignment, recording.clocks)
+    assert (errors <= report_bounds_ns(alignment)).all()
+    return errors
+
+
 CLUSTERS = {
     "two machines": Cluster(machines=2, gpus=1),
     "three steps": Cluster(machines=2, gpus=2, steps=3),
@@ -66,11 +74,10 @@ CLUSTERS = {
 @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 def test_clocks_are_known_to_microseconds_and_the_bound_holds(cluster: Cluster) -> None:
     recording, alignment = record_and_align(cluster)
-    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    errors = hold_bounds(recording, alignment)
     assert alignment.clocks["group"].n_unique() == 1
     assert np.median(errors) <= 5 * US
     assert np.quantile(errors, 0.99) <= 20 * US
-    assert (errors <= bounds).all()
 
 
 @pytest.mark.few(6)
@@ -99,10 +106,9 @@ def test_a_session_with_few_operations_has_a_bound_by_the_others_of_its_machine(
     recording = record(Cluster(machines=1, gpus=4, steps=6))
     anchors = [*recording.anchors[:3], recording.anchors[3].filter(pl.col("kind") == "collective").head(2)]
     alignment = align_clocks(recording.reports, anchors)
-    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    hold_bounds(recording, alignment)
     assert alignment.clocks["group"].n_unique() == 1
-    assert bounds.max() <= 2_500 * US
-    assert (errors <= bounds).all()
+    assert report_bounds_ns(alignment).max() <= 2_500 * US
 
 
 @pytest.mark.parametrize("travel_us", [10, 150])
@@ -120,13 +126,11 @@ def test_messages_from_buffers_align_where_nothing_else_is_shared(seed: int, tra
         offset_ns=300 * US,
         seed=seed,
     )
-    recording = record(cluster)
+    recording, alignment = record_and_align(cluster)
     assert not any((frame["kind"] == "collective").any() for frame in recording.anchors)
-    alignment = align(recording)
-    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    errors = hold_bounds(recording, alignment)
     assert alignment.clocks["group"].n_unique() == 1
     assert alignment.clocks["source"].to_list() == ["send/receive"] * 3
-    assert (errors <= bounds).all()
     if travel_us == 10:
         assert errors.max() <= 50 * US  # two transfers
 
@@ -179,12 +183,8 @@ def test_machines_that_share_nothing_are_left_where_utc_puts_them() -> None:
 def test_a_regular_run_does_not_fool_it() -> None:
     """With nearly equal steps, an offset of a whole step fits as well: then UTC is used."""
     for seed in range(8):
-        recording = record(
-            Cluster(machines=3, gpus=1, steps=12, step_ns=20_000_000, jitter=1e-6, buckets=1, seed=seed)
-        )
-        alignment = align(recording)
-        errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
-        assert (errors <= bounds).all()
+        cluster = Cluster(machines=3, gpus=1, steps=12, step_ns=20_000_000, jitter=1e-6, buckets=1, seed=seed)
+        hold_bounds(*record_and_align(cluster))
 
 
 @pytest.mark.few(1)
@@ -209,16 +209,11 @@ def test_groups_of_stages_in_lockstep_do_not_place_sessions_that_recorded_utc_pl
             outliers=0.0,
             seed=seed,
         )
-        recording = record(cluster)
-        alignment = align(recording)
-        errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
-        assert errors.max() < 20 * US
-        assert (errors <= bounds).all()
+        assert hold_bounds(*record_and_align(cluster)).max() < 20 * US
 
 
 def test_a_single_shared_operation_is_used_with_caution() -> None:
-    recording = record(Cluster(machines=2, gpus=1, steps=1, buckets=0, drift_ppm=0))
-    alignment = align(recording)
+    recording, alignment = record_and_align(Cluster(machines=2, gpus=1, steps=1, buckets=0, drift_ppm=0))
     assert errors_ns(alignment, recording.clocks).max() <= 20 * US
     assert alignment.clocks["collective_count"].to_list() == [1, 1]
     assert (alignment.clocks["bound_ns"] >= 100 * US).all()
@@ -281,14 +276,11 @@ def test_clocks_are_as_good_after_the_recorded_end_of_a_capture() -> None:
     recording = record(CLUSTERS["a long run"])
     early = [replace(session, capture_end_ns=session.time_shift_ns + 1) for session in recording.reports]
     alignment = align_clocks(early, recording.anchors)
-    errors = errors_ns(alignment, recording.clocks)
-    assert (errors <= report_bounds_ns(alignment)).all()
-    assert errors.max() <= 20 * US
+    assert hold_bounds(recording, alignment).max() <= 20 * US
 
 
 def test_one_report_needs_no_clock() -> None:
-    recording = record(Cluster(machines=1, gpus=1))
-    alignment = align(recording)
+    recording, alignment = record_and_align(Cluster(machines=1, gpus=1))
     assert alignment.clocks.schema == CLOCKS
     assert alignment.clocks["source"].to_list() == ["alone"]
     assert alignment.report_clocks[0].offset_ns.tolist() == [recording.reports[0].utc_epoch_ns]
@@ -298,26 +290,22 @@ def test_a_session_that_shares_nothing_stands_like_others_of_its_machine() -> No
     recording = record(Cluster(machines=2, gpus=2, drift_ppm=50))
     recording.anchors[1] = ANCHORS.to_frame()
     alignment = align(recording)
-    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
     assert alignment.clocks["source"].to_list() == [
         "collectives",
         "same machine",
         "collectives",
         "collectives",
     ]
-    assert bounds[1] > 1_000_000
-    assert errors[1] < 300 * US  # each session reads UTC separately
-    assert (errors <= bounds).all()
+    assert report_bounds_ns(alignment)[1] > 1_000_000
+    assert hold_bounds(recording, alignment)[1] < 300 * US  # each session reads UTC separately
 
 
 @pytest.mark.draws
 def test_sessions_of_one_machine_are_never_far_apart() -> None:
     """Three steps of a run that nearly repeats itself a micro-batch later."""
     for seed in range(count_draws(9, least=3)):
-        recording = record(Cluster(machines=4, gpus=2, stages=4, steps=3, micro_batches=4, seed=seed))
-        alignment = align(recording)
-        errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
-        assert (errors <= bounds).all()
+        cluster = Cluster(machines=4, gpus=2, stages=4, steps=3, micro_batches=4, seed=seed)
+        hold_bounds(*record_and_align(cluster))
 
 
 @pytest.mark.parametrize("step_ns", [3_000_000, 8_600_000])
@@ -332,10 +320,8 @@ def test_utc_may_be_stepped_between_sessions_of_one_machine(step_ns: int) -> Non
         assert report.utc_epoch_ns is not None
         recording.reports[number] = replace(report, utc_epoch_ns=report.utc_epoch_ns + step_ns)
     alignment = align(recording)
-    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
     assert alignment.clocks["group"].n_unique() == 1
-    assert errors.max() < 100 * US
-    assert (errors <= bounds).all()
+    assert hold_bounds(recording, alignment).max() < 100 * US
 
 
 def make_session(

@@ -26,7 +26,7 @@ def run_queue(queue: Path, environment: Mapping[str, str]) -> dict[int, list[int
 
     The job that was submitted last runs first, unless it depends on another, and so do the tasks of arrays.
     """
-    jobs = {job["number"]: job for job in map(_read, queue.glob("*.json"))}
+    jobs = {job["number"]: job for job in map(read_result, queue.glob("*.json"))}
     done: dict[int, list[int] | str] = {}
     while len(done) < len(jobs):
         ready = [number for number in jobs.keys() - done if _other(jobs[number]) not in jobs.keys() - done]
@@ -39,7 +39,8 @@ def run_queue(queue: Path, environment: Mapping[str, str]) -> dict[int, list[int
     return done
 
 
-def _read(path: Path) -> Any:
+def read_result(path: Path) -> Any:
+    """Read what `--result` wrote, or a job of the queue."""
     return json.loads(path.read_text())
 
 
@@ -118,9 +119,6 @@ PIPELINE = ROOT / "fixtures" / "pipeline"
 REPORTS = sorted(PIPELINE.glob("node*/*.sqlite"), key=lambda path: path.stem)
 
 
-STUBS = Path(__file__).parent / "stubs"
-
-
 @dataclass(frozen=True)
 class World:
     """Runs scripts in a folder of its own, with a PATH on which stubs come first."""
@@ -170,11 +168,6 @@ class World:
         return "".join(f"{path.name}: {path.read_text()}" for path in sorted(self.folder.rglob("*.log")))
 
 
-def read_result(path: Path) -> Any:
-    """Read what `--result` wrote."""
-    return json.loads(path.read_text())
-
-
 def make_world(folder: Path, *stubs: str) -> World:
     """Make a world with some of the `stubs`; nsys-pp is this one.
 
@@ -189,7 +182,11 @@ def make_world(folder: Path, *stubs: str) -> World:
     program.chmod(0o755)
     # what says that these tests themselves run inside a job
     ours = {name: value for name, value in environment().items() if not name.startswith("SLURM_")}
-    path = [str(folder / "bin"), *(str(STUBS / name) for name in stubs), os.environ["PATH"]]
+    path = [
+        str(folder / "bin"),
+        *(str(Path(__file__).parent / "stubs" / name) for name in stubs),
+        os.environ["PATH"],
+    ]
     changes = {
         "PATH": os.pathsep.join(path),
         "HOME": str(folder),

@@ -21,7 +21,6 @@ from nsys_pp.units import BYTES_PER_MIB
 from tests.bench import measure
 from tests.sql import select
 
-PROJECT: frozenset[Group] = frozenset({"ranges", "ops"})
 KERNELS: frozenset[Group] = frozenset({"ranges", "ops", "details"})
 ROUNDS = 5
 MILLION = 1_000_000
@@ -98,7 +97,9 @@ def _measure_peak_of_metrics(folder: Path) -> float:
 
 def _project_one(folder: Path) -> float:
     report = _write_shape(folder)
-    return _compare_with_scan(report, PROJECT, "project", report, "-o", folder / "x.parquet", "--force")
+    return _compare_with_scan(
+        report, frozenset({"ranges", "ops"}), "project", report, "-o", folder / "x.parquet", "--force"
+    )
 
 
 def _measure_peak(folder: Path, *, kernels: int) -> float:
@@ -205,6 +206,7 @@ def _compare_growth(folder: Path, *, small: tuple[int, int], large: tuple[int, i
     return 100 * (ratios[1] / ratios[0] - 1)
 
 
+# All figures, in order of the table. Each is measured alone (`python -m tests.bench --only WORDS`) or with the others.
 FIGURES = [
     Figure(
         work="`merge` of 1M kernels and 1M ranges, against SQLite's scan",
@@ -308,4 +310,3 @@ FIGURES = [
         for overlap in (10, 100, 2_000)
     ),
 ]
-"""All figures, in order of the table. Each is measured alone (`python -m tests.bench --only WORDS`) or with the others."""

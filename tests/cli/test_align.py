@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.recording.export import Session, write_report
 from fixtures.simulate import main as simulate
-from tests.cli.calls import call, succeed
+from tests.cli.calls import assert_refused, call, succeed
 
 CLOCKS = Path(__file__).parents[2] / "fixtures" / "clocks"
 
@@ -58,8 +58,7 @@ def test_what_is_recorded_can_be_believed_instead() -> None:
 
 def test_an_offset_of_an_unknown_machine_is_refused() -> None:
     done = call("align", CLOCKS, "--offset", "node7=1ms")
-    assert done.code == 1
-    assert "there is no machine `node7`" in done.stderr
+    assert_refused(done, "there is no machine `node7`")
     assert "hint: the machines are `node1`, `node2`, `node10`" in done.stderr
 
 
@@ -91,9 +90,4 @@ def test_an_offset_before_the_beginning_of_time_is_refused(tmp_path: Path) -> No
             omit={"TARGET_INFO_SESSION_START_TIME"},
         )
     done = call("align", tmp_path, "--offset", "node1=-172800s")
-    assert done.code == 1
-    assert "offset" in done.stderr
-    done = call("align", tmp_path, "--offset", "node1=-9999999999s")
-    assert done.code == 2
-    assert "--offset" in done.stderr
-    assert "less than 73 years" in done.stderr
+    assert_refused(done, "offset")

@@ -153,6 +153,7 @@ OUTPUTS = {
     "csv": ["project", "-o", "x.csv"],
     "json": ["project", "-o", "x.json"],
     "sqlite": ["project", "-o", "x.sqlite"],
+    "markdown": ["project", "-o", "x.md"],
 }
 
 
@@ -205,11 +206,9 @@ def test_pieces_that_grow_too_large_leave_nothing(report: Path, folder: Path) ->
 
 @pytest.mark.parametrize("kind", [kind for kind in OUTPUTS if kind != "sqlite"])
 def test_a_full_device_is_told(folder: Path, kind: str) -> None:
-    command, option, name = OUTPUTS[kind]
-    # the ending of the name says the format
-    full = folder / name
+    arguments, full = _arguments(kind, REPORT, folder)  # the ending of the name says the format
     full.symlink_to("/dev/full")
-    assert_refused(call(command, REPORT, option, full, "--force"), f"cannot write `{full}`: the disk is full")
+    assert_refused(call(*arguments, "--force"), f"cannot write `{full}`: the disk is full")
     assert full.is_symlink()
 
 
@@ -229,14 +228,15 @@ def test_nsys_is_missed_by_its_name(report: Path, folder: Path, command: str) ->
     env: dict[str, str | None] = {
         "PATH": str(folder),
         "NSYS_PP_NSYS": None,
-        "NSYS_PP_CACHE": str(folder.parent),
+        "NSYS_PP_CACHE": str(folder / "cache"),
     }
     refused = call(*arguments, env=env)
-    assert_refused(refused, f"`{recorded}`", "no nsys was found")
+    assert_refused(refused, f"`{recorded}` must be exported first", "no nsys was found")
     assert "--nsys" in refused.stderr
     absent = str(folder / "absent" / "nsys")
     assert_refused(call(*arguments, "--nsys", absent, env=env), f"`{absent}`", f"`{recorded}`")
     assert_refused(call(*arguments, "--nsys", str(recorded), env=env), f"`{recorded}`")
+    assert list(folder.iterdir()) == []
     assert_refused(call(*arguments, env={**env, "NSYS_PP_NSYS": absent}), f"`{absent}`", f"`{recorded}`")
 
 
@@ -281,6 +281,7 @@ USAGE = {
         --end .5s => invalid time '.5s'
         --ops kernel, => invalid operations ''; expected kernel, memcpy, memset or all
         --scope all => 'all' is not one of
+        --show osrt => unknown kind `osrt`
         --per-stream => No such option""",
     "extract": """
         -o - => a part cannot be printed; choose a file with `-o`
@@ -310,6 +311,7 @@ USAGE = {
         --format parquet => parquet cannot be printed
         -o out => unknown extension of `out`
         -o x.csv --format table => a table is printed
+        -o x.parquet --table steps,stages => choose it with `--table`
         --device 1 => `--device` requires `--format paddle`
         --format paddle => choose a folder with `-o`
         --format paddle -o x --table steps => omit `--table`
@@ -343,6 +345,7 @@ USAGE = {
         --offset node10 => offset
         --offset node10= => offset
         --offset =3ms => offset
+        --offset node1=-9999999999s => less than 73 years
         --offset node2=1ms --offset node2=2ms => duplicate `--offset` for machine `node2`
         --json --format table => `--json` and `--format table` contradict each other""",
     "info": """
@@ -351,6 +354,10 @@ USAGE = {
         --layout pp=100000000,dp=100000000 => a layout of 10,000,000,000,000,000 ranks; expected at most
         --rank-from ( => invalid regular expression `(`
         --rank-from rank => `rank` has no group""",
+    "open": """
+        --zoom 1s => expected e.g. `1.5s:1.7s`
+        --zoom 2s:1s => must be later
+        --zoom a:2s => invalid time""",
     "compare": """
         => Missing argument
         second -o x.json => the page is HTML""",
@@ -427,13 +434,14 @@ def test_an_arrow_file_that_is_none_is_named(tmp_path: Path, start: bytes) -> No
     assert f"skipped {folder}: " in kept.stderr
 
 
-NODE2 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2"
-
-
 @pytest.fixture
 def linked(tmp_path: Path) -> Path:
     """Return a folder of two reports."""
-    return Path(shutil.copytree(NODE2, tmp_path / "run", ignore=shutil.ignore_patterns("*.json", "*.csv")))
+    return Path(
+        shutil.copytree(
+            PIPELINE / "node2", tmp_path / "run", ignore=shutil.ignore_patterns("*.json", "*.csv")
+        )
+    )
 
 
 @pytest.mark.few(1)

@@ -17,6 +17,7 @@ import nsys_pp
 from fixtures.recording.export import Session, write_report
 from fixtures.simulate import main as simulate
 from tests.cli.calls import assert_refused, call
+from tests.commands.test_parts import PIPELINE, REPORTS
 from tests.importer.importer import Importer
 from tests.importer.readback import (
     assert_no_errors,
@@ -26,9 +27,6 @@ from tests.importer.readback import (
     slices_by_track,
 )
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-REPORTS = [PIPELINE / "node2/rank0.sqlite", PIPELINE / "node2/rank1.sqlite"]
-REPORTS += [PIPELINE / "node10/rank2.sqlite", PIPELINE / "node10/rank3.sqlite"]
 EPOCH = 1_790_000_000_000_000_000
 DAY = 86_400_000_000_000
 
@@ -190,10 +188,8 @@ def test_windows_count_from_the_earliest_report(tmp_path: Path, importer: Import
         tiny(tmp_path / f"{name}.sqlite", hostname=name, utc_epoch_ns=EPOCH + late)
         for name, late in (("late", 1_000_000), ("early", 0))
     ]
-    slices = drawn(importer, tmp_path, *reports, "--start", "1ms")
-    assert set(slices["machine"]) == {"late"}
-    slices = drawn(importer, tmp_path, *reports, "--end", "1ms")
-    assert set(slices["machine"]) == {"early"}
+    for option, machine in (("--start", "late"), ("--end", "early")):
+        assert set(drawn(importer, tmp_path, *reports, option, "1ms")["machine"]) == {machine}
 
 
 def test_flows_imply_the_cpu(tmp_path: Path, importer: Importer) -> None:

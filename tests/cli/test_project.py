@@ -11,11 +11,9 @@ import pytest
 
 from fixtures.recording.export import Session, write_report
 from tests.cli.calls import call, command_line, environment, on_terminal
+from tests.commands.test_parts import PIPELINE, REPORTS
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 TRUTH = PIPELINE / "truth" / "projections.parquet"
-REPORTS = [PIPELINE / "node2/rank0.sqlite", PIPELINE / "node2/rank1.sqlite"]
-REPORTS += [PIPELINE / "node10/rank2.sqlite", PIPELINE / "node10/rank3.sqlite"]
 # issue 2, section 3, in its order; then what stands after them
 TYPES = {
     pl.String: "report machine domain name first_op last_op scope gpu",

@@ -139,24 +139,43 @@ def test_steps_are_at_the_end(
     assert parse(text) == RunName(inputs=(path,), window=window)
 
 
-def test_a_path_that_exists_keeps_its_colons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "steps", "path", "window"),
+    [
+        ("run:10:14", None, "run:10:14", None),
+        ("2026-01-01T10:20:30", None, "2026-01-01T10:20:30", None),
+        ("2026-01-01T10:20:30:5:7", None, "2026-01-01T10:20:30", (5, 7)),
+        ("run:10:14:2:3", None, "run:10:14", (2, 3)),
+        ("run:10:*", None, "run:10:*", None),  # a pattern with matches
+        ("run", "10:14", "run", (10, 14)),
+    ],
+)
+def test_a_path_that_exists_keeps_its_colons(
+    text: str,
+    steps: str | None,
+    path: str,
+    window: tuple[int, int] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("run", "run:10:14", "2026-01-01T10:20:30"):
         (tmp_path / name).mkdir()
-    assert parse("run:10:14") == RunName(inputs=("run:10:14",))
-    assert parse("2026-01-01T10:20:30") == RunName(inputs=("2026-01-01T10:20:30",))
-    assert parse("2026-01-01T10:20:30:5:7") == RunName(inputs=("2026-01-01T10:20:30",), window=(5, 7))
-    assert parse("run:10:14:2:3") == RunName(inputs=("run:10:14",), window=(2, 3))
-    assert parse("run:10:*") == RunName(inputs=("run:10:*",)), "a pattern with matches"
-    assert parse("run", "10:14") == RunName(inputs=("run",), window=(10, 14))
+    assert parse(text, steps) == RunName(inputs=(path,), window=window)
 
 
-def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("run", "steps", "words"),
+    [
+        ("run:10", None, "use `run:10:11`"),
+        ("run:10:14", "1:2", "given twice"),
+        ("run:14:10", None, "empty steps"),
+    ],
+)
+def test_refusals(
+    run: str, steps: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
-    with pytest.raises(OptionError, match="use `run:10:11`"):
-        parse("run:10")
-    with pytest.raises(OptionError, match="given twice"):
-        parse("run:10:14", "1:2")
-    with pytest.raises(OptionError, match="empty steps"):
-        parse("run:14:10")
+    with pytest.raises(OptionError, match=words):
+        parse(run, steps)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import warnings
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -30,13 +29,10 @@ from nsys_pp.frames.part import (
 )
 from nsys_pp.read import find_reports, read_part
 from tests.cli.calls import call
-from tests.read.tables import Row, op, push_pop
-from tests.read.tables import call as call_row
-from tests.trace.test_shown import write_without_gpus
+from tests.trace.test_shown import EPOCH_NS, LAUNCHER, ON_GPU, write_without_gpus
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-REPORTS = [PIPELINE / f"node2/rank{rank}.sqlite" for rank in (0, 1)]
-REPORTS += [PIPELINE / f"node10/rank{rank}.sqlite" for rank in (2, 3)]
+REPORTS = [PIPELINE / f"node{node}/rank{rank}.sqlite" for node, rank in ((2, 0), (2, 1), (10, 2), (10, 3))]
 PAIR = REPORTS[1::2]  # GPU 1 of each machine
 Members = dict[str, bytes]
 ASKED: list[dict[str, Any]] = [
@@ -121,13 +117,28 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def _rewrite(part: Path, output: Path, change: Callable[[Members], None]) -> Path:
+def rewrite(
+    part: Path, output: Path, change: Callable[[Members], None], *, packing: int = ZIP_STORED
+) -> Path:
+    """Write a part whose members a function changes, with its frames packed by the archive or not."""
     with ZipFile(part) as archive, ZipFile(output, "w", ZIP_STORED) as changed:
         members = {info.filename: archive.read(info) for info in archive.infolist()}
         change(members)
         for name, data in members.items():
-            changed.writestr(name, data)
+            changed.writestr(name, data, packing if name == FRAMES_MEMBER else ZIP_STORED)
     return output
+
+
+def change_frames(members: Members, change: Callable[[dict[str, bytes]], object]) -> None:
+    """Change the frames of a part; the facts have their new sizes."""
+    facts = json.loads(members[FACTS_MEMBER])
+    frames, at = {}, 0
+    for name, size in facts["frame_bytes"].items():
+        frames[name], at = members[FRAMES_MEMBER][at : at + size], at + size
+    change(frames)
+    facts["frame_bytes"] = {name: len(frame) for name, frame in frames.items()}
+    members[FACTS_MEMBER] = json.dumps(facts).encode()
+    members[FRAMES_MEMBER] = b"".join(frames.values())
 
 
 def rewritten(part: Path, copy: Path, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -138,7 +149,7 @@ def rewritten(part: Path, copy: Path, change: Callable[[dict[str, Any]], None]) 
         change(facts)
         members[FACTS_MEMBER] = json.dumps(facts).encode()
 
-    return _rewrite(part, copy, change_facts)
+    return rewrite(part, copy, change_facts)
 
 
 def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
@@ -186,7 +197,7 @@ def test_a_part_that_is_empty_or_cut_or_none(part: Path, tmp_path: Path) -> None
     cut = "is damaged: it has no end, as a file that was not written or copied whole"
     again = "copy it again, or extract it again from its report"
     zipped = BytesIO()
-    with zipfile.ZipFile(zipped, "w") as archive:
+    with ZipFile(zipped, "w") as archive:
         archive.writestr("some.txt", "text")
     for data, message, hint in (
         (b"", "is empty", again),
@@ -297,13 +308,10 @@ def test_what_has_nothing_to_draw_makes_no_part(tmp_path: Path) -> None:
     assert nsys_pp.extract(report, tmp_path / "x.nspart", detail="cpu").parts[0].slices == 1
 
 
-REPORTS_LEFT = sorted((Path(__file__).parents[2] / "fixtures" / "pipeline").rglob("*.sqlite"))[:3]
-
-
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("parts")
-    nsys_pp.extract(REPORTS_LEFT, folder)
+    nsys_pp.extract(REPORTS[:3], folder)
     return sorted(folder.iterdir())
 
 
@@ -319,24 +327,14 @@ def _break_blocks(members: Members, start: bytes, *, skipped: int = 0) -> None:
     members[BLOCKS_MEMBER] = data[:skipped] + start + data[skipped + len(start) :]
 
 
-def _break_frame(members: Members) -> None:
-    """Replace the frame of anchors by bytes that are none."""
-    facts = json.loads(members[FACTS_MEMBER])
-    frames, at = {}, 0
-    for name, size in facts["frame_bytes"].items():
-        frames[name], at = members[FRAMES_MEMBER][at : at + size], at + size
-    frames["anchors"] = zlib.compress(b"\4\0\0\0none")
-    facts["frame_bytes"] = {name: len(frame) for name, frame in frames.items()}
-    members[FACTS_MEMBER] = json.dumps(facts).encode()
-    members[FRAMES_MEMBER] = b"".join(frames.values())
-
-
 CHANGES: dict[str, Callable[[Members], None]] = {
     "something else than packets": lambda members: _break_blocks(members, b"\x0b"),
     "a packet of another kind": lambda members: _break_blocks(members, b"\x0a\x02\x50\x01"),
     "a packet without an end": lambda members: _break_blocks(members, b"\x0a" + b"\xff" * 40),
     "a packet longer than its track": lambda members: _break_blocks(members, b"\x0a\xff\xff\x7f"),
-    "a frame": _break_frame,
+    "a frame": lambda members: change_frames(
+        members, lambda frames: frames.update(anchors=zlib.compress(b"\4\0\0\0none"))
+    ),
     "facts of any depth": lambda members: members.update({FACTS_MEMBER: b"[" * 1_000_000}),
 }
 
@@ -346,7 +344,7 @@ CHANGES: dict[str, Callable[[Members], None]] = {
 @pytest.mark.filterwarnings("ignore:no operation is shared")
 @pytest.mark.parametrize("change", CHANGES)
 def test_hostile_contents(parts: list[Path], without_one: bytes, tmp_path: Path, change: str) -> None:
-    hostile = _rewrite(parts[1], tmp_path / "rank1.nspart", CHANGES[change])
+    hostile = rewrite(parts[1], tmp_path / "rank1.nspart", CHANGES[change])
     output = tmp_path / "run.pftrace"
     with pytest.raises(ReportError, match="is damaged"):
         nsys_pp.merge([parts[0], hostile, parts[2]], output)
@@ -360,7 +358,7 @@ def test_a_block_that_cannot_be_decompressed(parts: list[Path], without_one: byt
     def change(members: Members) -> None:
         _break_blocks(members, b"\xff" * 8, skipped=20)
 
-    hostile = _rewrite(parts[1], tmp_path / "rank1.nspart", change)
+    hostile = rewrite(parts[1], tmp_path / "rank1.nspart", change)
     _assert_left_out(parts, hostile, tmp_path / "run.pftrace", without_one)
 
 
@@ -378,7 +376,7 @@ def _assert_left_out(parts: list[Path], hostile: Path, output: Path, without_one
 @pytest.mark.filterwarnings("ignore:no operation is shared")
 def test_a_part_with_other_options_is_skipped_whichever_is_first(parts: list[Path], tmp_path: Path) -> None:
     other = tmp_path / "other.nspart"
-    nsys_pp.extract(REPORTS_LEFT[1], other, detail="jobs")
+    nsys_pp.extract(REPORTS[1], other, detail="jobs")
     for inputs in ([other, parts[0], parts[2]], [parts[0], other, parts[2]]):
         done = nsys_pp.merge(inputs, tmp_path / "run.pftrace", keep_going=True, force=True)
         ((path, error),) = done.skipped
@@ -389,22 +387,13 @@ def test_a_part_with_other_options_is_skipped_whichever_is_first(parts: list[Pat
     assert not (tmp_path / "x.pftrace").exists()
 
 
-EPOCH = 1_700_000_000_000_000_000
-PROCESS = (1 << 48) | (1 << 24)
-ON_GPU: dict[str, list[Row]] = {
-    "CUPTI_ACTIVITY_KIND_RUNTIME": [call_row(100, 200, 1, globalTid=PROCESS + 1)],
-    "CUPTI_ACTIVITY_KIND_KERNEL": [op(300, 900, 1, shortName=2, demangledName=2, globalPid=PROCESS)],
-}
-LAUNCHER = {"NVTX_EVENTS": [push_pop(300, 900, text="load", globalTid=(1 << 48) | (2 << 24) | 2)]}
-
-
 @pytest.fixture
 def reports(tmp_path: Path) -> list[Path]:
     """A report with a kernel, and two without: of a launcher with a range, and of a process with calls of MPI alone."""
     return [
-        write_without_gpus(tmp_path / "gpu.sqlite", pid=1, epoch_ns=EPOCH + 5000, more=ON_GPU),
-        write_without_gpus(tmp_path / "launcher.sqlite", pid=2, epoch_ns=EPOCH, more=LAUNCHER),
-        write_without_gpus(tmp_path / "mpi.sqlite", pid=3, epoch_ns=EPOCH),
+        write_without_gpus(tmp_path / "gpu.sqlite", pid=1, epoch_ns=EPOCH_NS + 5000, more=ON_GPU),
+        write_without_gpus(tmp_path / "launcher.sqlite", pid=2, epoch_ns=EPOCH_NS, more=LAUNCHER),
+        write_without_gpus(tmp_path / "mpi.sqlite", pid=3, epoch_ns=EPOCH_NS),
     ]
 
 
@@ -488,7 +477,7 @@ def test_a_part_that_is_stale_is_made_again(report: Path, made_part: Path, tmp_p
 
 def test_a_part_that_is_cut_or_damaged_is_made_again(report: Path, made_part: Path) -> None:
     whole = made_part.read_bytes()
-    with zipfile.ZipFile(made_part) as archive:
+    with ZipFile(made_part) as archive:
         at = 200 + archive.getinfo("trace.blocks").header_offset
     damaged = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
     for data in (whole[: len(whole) // 3], whole[:-100], damaged):

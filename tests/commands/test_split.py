@@ -25,12 +25,10 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import Detail
 from nsys_pp.output.split_index import is_split_folder
 from tests.cli.calls import succeed
+from tests.commands.test_parts import PIPELINE, REPORTS
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, slices_by_machine
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-REPORTS = [PIPELINE / "node2/rank0.sqlite", PIPELINE / "node2/rank1.sqlite"]
-REPORTS += [PIPELINE / "node10/rank2.sqlite", PIPELINE / "node10/rank3.sqlite"]
 PAIR = REPORTS[1:3]  # of two machines
 EPOCH = 1_790_000_000_000_000_000
 NASTY = "../../<img src=x onerror=alert(1)>\"'&\\ con:*?|\u202e😀"

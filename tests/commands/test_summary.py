@@ -130,8 +130,7 @@ def test_tables_of_several_analyses_meet_in_one_query() -> None:
 def test_what_is_no_query_is_refused(query: str, message: str) -> None:
     with pytest.raises(OptionError, match=message) as raised:
         nsys_pp.sql(query, REPORTS[0])
-    assert raised.value.hint is not None
-    assert "--explain" in raised.value.hint
+    assert "--explain" in (raised.value.hint or "")
 
 
 def test_a_table_that_was_not_recorded_is_named() -> None:

@@ -383,13 +383,10 @@ def test_slices_in_lockstep_are_paired_with_a_layout_only(tmp_path: Path) -> Non
     assert known.tables(["links"])["links"]["message_count"].to_list() == [16] * 4
 
 
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
-
 def test_all_names_are_explained() -> None:
-    names = nsys_pp.explain_jobs(FIXTURE).names
+    names = nsys_pp.explain_jobs(PIPELINE).names
     reports = [
-        build_report(read_report(path, need=frozenset({"ranges"}))) for path in FIXTURE.rglob("*.sqlite")
+        build_report(read_report(path, need=frozenset({"ranges"}))) for path in PIPELINE.rglob("*.sqlite")
     ]
     assert names["range_count"].sum() == sum(len(report.ranges) for report in reports)
     read = names.filter(pl.col("kind").is_not_null())

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 
 from nsys_pp.errors import ReportError
+from nsys_pp.run.inputs import Batch
 
 ETERNITY_S = 1200  # of a job that must be ended from outside
 
@@ -128,3 +130,11 @@ def wait_on_one(path: Path) -> str:
     if path.stem == "2":
         time.sleep(ETERNITY_S)
     return path.read_text()
+
+
+def skip_the_third(batch: Batch, items: list[Path], work: Callable[[Path], str]) -> str:
+    """Hold that a batch skips the third item and no other; return why."""
+    assert len(batch.map("", items, work)) == 5
+    ((path, error),) = batch.skipped
+    assert path == items[2]
+    return error.message

@@ -505,10 +505,8 @@ def _parser_work(parse: Callable[[str], object]) -> Work:
     return parse_value
 
 
+# Parse a text by one of the grammars: it is a value, or refused.
 PARSE_VALUE = tuple(map(_parser_work, _PARSERS))
-
-
-"""Parse a text by one of the grammars: it is a value, or refused."""
 
 
 @cache
@@ -712,10 +710,8 @@ MOST_CPU_S = 20.0  # of one input; 0.5 is usual
 MOST_GROWTH_BYTES = 512 << 20  # of the memory of the process, by one input
 
 
+# Reads the inputs in the first folder, and writes to the second one.
 Work = Callable[[Path, Path], object]
-
-
-"""Reads the inputs in the first folder, and writes to the second one."""
 
 
 class BrokenPromiseError(AssertionError):

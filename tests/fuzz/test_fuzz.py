@@ -107,9 +107,6 @@ def test_variables_of_many_digits(tmp_path: Path) -> None:
     assert os.path.exists(tmp_path / "run.pftrace")
 
 
-CORPUS = Path(__file__).parent / "corpus"
-
-
 _SEED = 20261123
 
 
@@ -134,7 +131,7 @@ def test_drawn_inputs(name: str, bench: Bench) -> None:
 
 def test_inputs_that_broke_it(name: str, bench: Bench) -> None:
     """Files of an earlier find, whose name begins with its target, by all that is done with this target."""
-    for path in sorted(CORPUS.glob(f"{name}-*.zip")):
+    for path in sorted((Path(__file__).parent / "corpus").glob(f"{name}-*.zip")):
         with ZipFile(path) as archive:
             files = {member: archive.read(member) for member in archive.namelist()}
         for work in TARGETS[name].works:

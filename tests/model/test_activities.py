@@ -29,9 +29,15 @@ SWITCHES = st.lists(
 )
 
 
-def build(folder: Path, **tables: list[Row]) -> Report:
-    path = write_export(folder / "report.sqlite", {"StringIds": strings("x"), **tables})
-    return build_report(read_report(path, need=SHOW_GROUPS | {"ops"}))
+def build(folder: Path, need: frozenset[Group] = SHOW_GROUPS | {"ops"}, /, **tables: list[Row]) -> Report:
+    export = folder / "report.sqlite"
+    export.unlink(missing_ok=True)
+    return build_report(read_report(write_export(export, {"StringIds": strings("x"), **tables}), need=need))
+
+
+def build_counters(folder: Path, **tables: list[Row]) -> Report:
+    process: Row = {"globalPid": PROCESS, "pid": 4242, "name": "app"}
+    return build(folder, **{"StringIds": strings("x", "temperature"), "PROCESSES": [process], **tables})
 
 
 @settings(deadline=None, max_examples=60)
@@ -137,13 +143,6 @@ def test_a_process_with_activities_alone_is_named(tmp_path: Path) -> None:
     assert report.processes.is_empty()
     assert report.active_processes.rows() == [(PROCESS, 4242, "app")]
     assert report.active_threads["tid"].to_list() == [4243]
-
-
-def build_counters(folder: Path, **tables: list[Row]) -> Report:
-    process: Row = {"globalPid": PROCESS, "pid": 4242, "name": "app"}
-    tables = {"StringIds": strings("x", "temperature"), "PROCESSES": [process], **tables}
-    path = write_export(folder / "report.sqlite", tables)
-    return build_report(read_report(path, need=SHOW_GROUPS | {"ops"}))
 
 
 def list_counters(report: Report) -> list[tuple[object, ...]]:
@@ -401,15 +400,10 @@ _HOST: frozenset[Group] = frozenset({"host"})
 _SECRET = "hunter2-token"
 
 
-def _build(path: Path, need: frozenset[Group] = _HOST, **tables: list[Row]) -> Report:
-    export = path / "report.sqlite"
-    export.unlink(missing_ok=True)
-    return build_report(read_report(write_export(export, tables), need=need))
-
-
 def test_calls_are_named_and_what_tells_of_tracing_is_none(tmp_path: Path) -> None:
-    report = _build(
+    report = build(
         tmp_path,
+        _HOST,
         StringIds=strings("read", "OS runtime libraries profiling started", _SECRET),
         OSRT_API=[
             os_call(0, 0, eventClass=31, nameId=1),
@@ -452,15 +446,16 @@ def test_a_run_is_what_lies_between_coming_and_leaving(
     tmp_path: Path, switches: list[tuple[int, int]], runs: list[tuple[int, int]]
 ) -> None:
     events = [switch(time, is_in) for time, is_in in switches]
-    found = _build(tmp_path, SCHED_EVENTS=events, StringIds=strings("x")).thread_runs
+    found = build(tmp_path, _HOST, SCHED_EVENTS=events).thread_runs
     assert found.schema == THREAD_RUNS
     assert found.rows() == [(PROCESS, THREAD, start, end) for start, end in runs]
 
 
 def test_allocations_are_in_order_and_keep_what_is_unknown(tmp_path: Path) -> None:
     high = 0xFFFF_0000_0000_0000
-    report = _build(
+    report = build(
         tmp_path,
+        _HOST,
         StringIds=strings("x"),
         CUDA_GPU_MEMORY_USAGE_EVENTS=[
             memory(9, 1, high - (1 << 64), 0, correlationId=7),
@@ -490,8 +485,8 @@ def test_who_a_report_is_does_not_hang_on_reading_the_host(tmp_path: Path) -> No
         "PROCESSES": [{"globalPid": other, "pid": 4243, "name": f"curl -H {_SECRET}"}],
         "ThreadNames": [{"nameId": 1, "priority": 0, "globalTid": other | 5}],
     }
-    little = _build(tmp_path, frozenset({"ops"}), **tables)
-    much = _build(tmp_path, frozenset({"ops", "host"}), **tables)
+    little = build(tmp_path, frozenset({"ops"}), **tables)
+    much = build(tmp_path, frozenset({"ops", "host"}), **tables)
     assert much.os_calls["process_key"].to_list() == [PROCESS, other]
     assert much.thread_runs["process_key"].to_list() == [other]
     assert much.memory_events["process_key"].to_list() == [other]

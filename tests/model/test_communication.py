@@ -17,7 +17,6 @@ from tests.read.tables import PROCESS, THREAD, Row, kernel, push_pop, strings, w
 
 SECOND = (1 << 48) | (5000 << 24)
 COMMUNICATION: frozenset[Group] = frozenset({"communication"})
-BOTH: frozenset[Group] = frozenset({"ranges", "communication"})
 
 _INIT, _REDUCE, _SEND, _OTHER = 1, 2, 3, 4
 _U64, _U32, _SIZE = 18, 5, 22
@@ -50,7 +49,7 @@ def nccl(start: int, schema: int, *values: int, **more: object) -> Row:
     return push_pop(start, start + 1, domainId=1, binaryData=header + data, **more)
 
 
-def _read(path: Path, need: frozenset[Group] = BOTH) -> Report:
+def _read(path: Path, need: frozenset[Group] = frozenset({"ranges", "communication"})) -> Report:
     return build_report(read_report(path, need=need))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import warnings
 from collections.abc import Callable
@@ -108,9 +107,12 @@ def test_sums_and_differences_of_the_times_of_a_report_are_below_64_bits(
         ranges=[{"start": min(0, time), "end": max(0, time)} for time in times],
         os_calls=[{"start": time, "end": time} for time in times],
     )
-    edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {utc_ns}")
-    edit(report, "DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_CONFIG_TIME_SHIFT'")
-    edit(report, f"INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_CONFIG_TIME_SHIFT', '{shift_ns}')")
+    edit(
+        report,
+        f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {utc_ns}",
+        "DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_CONFIG_TIME_SHIFT'",
+        f"INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_CONFIG_TIME_SHIFT', '{shift_ns}')",
+    )
     with pytest.warns(UserWarning, match="impossible"):
         built = build_report(read_report(report))
     utc = [time - shift_ns + utc_ns for time in times]
@@ -125,7 +127,7 @@ def test_sums_and_differences_of_the_times_of_a_report_are_below_64_bits(
 @pytest.mark.few(1)
 @pytest.mark.parametrize("number", ["rowid % 3", "NULL", "7"])
 def test_events_without_numbers_of_their_own_are_renumbered(tmp_path: Path, number: str) -> None:
-    report = Path(shutil.copy(RANK0, tmp_path))
+    report = Path(copyfile(RANK0, tmp_path / RANK0.name))
     ((table,),) = select(report, "SELECT sql FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
     edit(
         report,
@@ -211,8 +213,6 @@ def test_info_lists_what_nsys_says_of_lost_events(lossy: Path) -> None:
 
 
 def test_messages_are_counted_by_text_errors_first(lossy: Path) -> None:
-    from nsys_pp.model import build_report
-
     found = build_report(read_report(lossy, need=frozenset())).diagnostics
     assert found.rows()[:2] == [
         ("error", "cannot sample", 1),

@@ -98,27 +98,25 @@ def test_uuids_tell_gpus_apart_where_nothing_else_does(tmp_path: Path) -> None:
     assert _labels(report) == [(PROCESS, 0, "GPU 1", "card 1"), (SECOND, 0, "GPU 0", "card 0")]
 
 
-@pytest.mark.parametrize(("visible", "expected"), [("2,0", "card 2"), ("7", "card 0"), ("GPU-xy", "card 0")])
-def test_visible_devices_are_followed_where_they_can_be(tmp_path: Path, visible: str, expected: str) -> None:
-    gpus = [_gpu(number, f"0000:0{number}:00.0", number) for number in range(3)]
-    environment = [{"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": f'CUDA_VISIBLE_DEVICES="{visible}"'}]
-    report = _report(tmp_path, TARGET_INFO_GPU=gpus, META_DATA_CAPTURE=environment)
-    assert _labels(report)[0][3] == expected
-
-
 @pytest.mark.parametrize(
-    ("visible", "expected"),
+    ("ordinals", "visible", "expected"),
     [
-        ("GPU-bbbb", "card 1"),  # cut short
-        ("GPU-AAAAaaaa-0000-0000-0000-000000000000", "card 0"),
-        ("2", "card 2"),  # nsys gave all that it cannot use ordinal 0
-        ("GPU-cc,GPU-bb", "card 2"),
+        ([0, 1, 2], "2,0", "card 2"),
+        ([0, 1, 2], "7", "card 0"),
+        ([0, 1, 2], "GPU-xy", "card 0"),
+        # nsys gave all that it cannot use ordinal 0
+        ([0, 0, 0], "GPU-bbbb", "card 1"),  # cut short
+        ([0, 0, 0], "GPU-AAAAaaaa-0000-0000-0000-000000000000", "card 0"),
+        ([0, 0, 0], "2", "card 2"),
+        ([0, 0, 0], "GPU-cc,GPU-bb", "card 2"),
     ],
 )
-def test_visible_devices_name_gpus_where_ordinals_do_not(tmp_path: Path, visible: str, expected: str) -> None:
+def test_visible_devices_are_followed_where_they_can_be(
+    tmp_path: Path, ordinals: list[int], visible: str, expected: str
+) -> None:
     gpus = [
-        _gpu(n, f"0000:0{n}:00.0", 0, f"{4 * letter}{4 * letter}-0000-0000-0000-000000000000")
-        for n, letter in enumerate("abc")
+        _gpu(n, f"0000:0{n}:00.0", ordinal, f"{4 * letter}{4 * letter}-0000-0000-0000-000000000000")
+        for n, (ordinal, letter) in enumerate(zip(ordinals, "abc", strict=True))
     ]
     report = _report(
         tmp_path, TARGET_INFO_GPU=gpus, META_DATA_CAPTURE=_environment(CUDA_VISIBLE_DEVICES=visible)
@@ -322,10 +320,9 @@ def test_times_of_the_session(tmp_path: Path) -> None:
         ANALYSIS_DETAILS=[{"duration": 1000, "startTime": 3, "stopTime": 9}],
         META_DATA_CAPTURE=[{"name": "CUDA_GRAPH_TRACE_OPTIONS:MODE", "value": "Node"}],
     ).session
-    assert session.utc_epoch_ns == 1_700_000_000_000_000_001
+    utc = 1_700_000_000_000_000_001
+    assert (session.utc_epoch_ns, session.origin_ns, session.graph_mode) == (utc, utc - 3, "Node")
     assert (session.system_clock_ns, session.capture_end_ns, session.time_shift_ns) == (5, 1000, 0)
-    assert session.origin_ns == 1_700_000_000_000_000_001 - 3
-    assert session.graph_mode == "Node"
 
 
 @pytest.mark.parametrize(

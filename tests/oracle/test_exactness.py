@@ -50,8 +50,7 @@ def test_all_operations_equal_the_answers_of_the_newer_nsys(
     shared_report: Path, newer_nsys: str, tmp_path: Path
 ) -> None:
     """The stored answers are those of 2023.4."""
-    copy = tmp_path / shared_report.name
-    shutil.copyfile(shared_report, copy)
+    copy = Path(shutil.copyfile(shared_report, tmp_path / shared_report.name))
     assert_equal_projections(shared_report, "all", nvidia.run_projection(newer_nsys, copy))
 
 
@@ -91,7 +90,6 @@ def test_reports_without_an_answer_have_no_projections(shared_reports: list[Path
 def test_kernels_alone_equal_the_answers_for_a_report_without_copies_and_sets(
     shared_report: Path, nsys: str, tmp_path: Path
 ) -> None:
-    copy = tmp_path / shared_report.name
-    shutil.copyfile(shared_report, copy)
+    copy = Path(shutil.copyfile(shared_report, tmp_path / shared_report.name))
     edit(copy, *(f"drop table if exists {table}" for table in NOT_KERNELS))
     assert_equal_projections(shared_report, "kernel", nvidia.run_projection(nsys, copy))

@@ -31,7 +31,7 @@ from nsys_pp.output.chart.picture import LEFT, MARGIN, WIDTH
 from nsys_pp.units import NS_PER_DAY
 from tests.output.large_training import make_large_training
 from tests.sql import edit
-from tests.training.expected_training import expected_training
+from tests.training.expected_training import PIPELINE, expected_training
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -229,9 +229,6 @@ def test_a_missing_extra_is_named(
     with pytest.raises(NsysPPError, match=f"need `{package.replace('_', '-')}`") as caught:
         as_bytes(CHARTS[format], known)
     assert "pip install 'nsys-pp[chart]'" in (caught.value.hint or "")
-
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
 def test_events_of_one_lane_that_are_months_apart_are_refused_in_words(tmp_path: Path) -> None:

@@ -41,8 +41,7 @@ from nsys_pp.output.trace.tracks import (
     thin,
 )
 from nsys_pp.read import read_report
-from nsys_pp.run.report import Window, project_report
-from nsys_pp.run.report import draw as draw_as_part
+from nsys_pp.run import report as reports
 from tests.importer import Importer, assert_no_errors, read_flows, slices_by_track
 from tests.output.drawings import PlacedDrawings, encode
 from tests.training.expected_training import expected_training
@@ -54,10 +53,10 @@ def read(path: Path) -> Report:
 
 def draw(report: Report, *, detail: Detail = "cpu", **asked: Any) -> Drawing:
     """The drawing of a report."""
-    window = Window(start_ns=asked.pop("start_ns", None), end_ns=asked.pop("end_ns", None))
-    return draw_as_part(
+    window = reports.Window(start_ns=asked.pop("start_ns", None), end_ns=asked.pop("end_ns", None))
+    return reports.draw(
         report,
-        project_report(report, ops=("kernel",), scope="auto"),
+        reports.project_report(report, ops=("kernel",), scope="auto"),
         PartOptions(detail=detail, **asked),
         window=window,
     )
@@ -178,13 +177,16 @@ def test_a_window_is_on_the_clock_of_the_report(tmp_path: Path) -> None:
         ]
         return tuple(len(part.rows) if part else 0 for part in slices)
 
-    assert drawn(None, None) == (3, 3, 3, 3)
-    assert drawn(1300, 1301) == (1, 1, 0, 0)
-    assert drawn(1400, None) == (2, 2, 1, 1)
-    assert drawn(1401, None) == (1, 1, 1, 1)
-    assert drawn(None, 1300) == (1, 1, 2, 2)
-    assert drawn(None, 1301) == (2, 2, 2, 2)
-    assert drawn(2000, 2010) == (0, 0, 1, 0)
+    expected = {
+        (None, None): (3, 3, 3, 3),
+        (1300, 1301): (1, 1, 0, 0),
+        (1400, None): (2, 2, 1, 1),
+        (1401, None): (1, 1, 1, 1),
+        (None, 1300): (1, 1, 2, 2),
+        (None, 1301): (2, 2, 2, 2),
+        (2000, 2010): (0, 0, 1, 0),
+    }
+    assert {window: drawn(*window) for window in expected} == expected
 
 
 def test_recorded_counters_follow_the_busy_time_of_their_gpu_and_head_their_process(tmp_path: Path) -> None:
@@ -227,8 +229,8 @@ def test_slices_tell_what_they_are(tmp_path: Path) -> None:
         subtrack.track[-1]: [
             tuple(value for value in row.values() if value is not None) for row in subtrack.frame.to_dicts()
         ]
-        for subtrack in draw_as_part(
-            report, project_report(report, ops=("kernel",), scope="auto"), options, job_ranges=jobs
+        for subtrack in reports.draw(
+            report, reports.project_report(report, ops=("kernel",), scope="auto"), options, job_ranges=jobs
         ).subtracks
         if subtrack.kind == "slices"
     }
@@ -293,12 +295,11 @@ def test_jobs_come_back_where_they_computed(importer: Importer) -> None:
     for lane in PLACES:
         jobs = TRAINING.jobs.filter(lane=lane)
         letters = jobs["kind"].cast(pl.String).str.slice(0, 1).str.to_uppercase()
+        times = jobs["compute_start_ns"], jobs["compute_end_ns"] - jobs["compute_start_ns"]
         found = slices.filter(path=f"{gpu_path(lane)}/jobs").sort("ts")
-        assert found["name"].to_list() == (letters + jobs["label"]).to_list()
-        assert found["ts"].to_list() == jobs["compute_start_ns"].to_list()
-        assert found["dur"].to_list() == (jobs["compute_end_ns"] - jobs["compute_start_ns"]).to_list()
         seeds = [COLORS[kind].seed for kind in jobs["kind"]]
-        assert found["correlation"].to_list() == seeds
+        expected = [*zip(letters + jobs["label"], *times, seeds, strict=True)]
+        assert found.select("name", "ts", "dur", "correlation").rows() == expected
 
 
 def test_each_role_has_a_row_of_its_own(importer: Importer) -> None:

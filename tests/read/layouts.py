@@ -15,8 +15,7 @@ from pathlib import Path
 
 from tests.read.tables import PROCESS, THREAD
 
-Layout = Mapping[str, tuple[str, ...]]
-"""Columns by table, as `layouts.txt` has them."""
+Layout = Mapping[str, tuple[str, ...]]  # columns by table, as `layouts.txt` has them
 
 TABLE_NS, ROW_NS = 100_000, 1_000
 FIRST_NS = 1_000_000

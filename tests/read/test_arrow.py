@@ -106,9 +106,9 @@ def test_a_real_recording_is_read_by_way_of_its_export(
     assert report.marks["name"].cast(pl.String).to_list() == ["mark"]
 
 
-def _write_folder(export: Path, folder: Path, kind: str) -> Path:
+def write_folder(export: Path, folder: Path, kind: str) -> Path:
     """Write an export's tables as nsys does: a file each, identifiers without a sign."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     with sqlite3.connect(f"{export.as_uri()}?immutable=1", uri=True) as connection:
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
@@ -154,7 +154,7 @@ def _cuda_tables() -> dict[str, list[Row]]:
 @pytest.mark.parametrize("kind", ["parquet", "stream", "file"])
 def test_cuda_tables_are_the_same_in_a_folder(tmp_path: Path, kind: str) -> None:
     export = write_export(tmp_path / "a.sqlite", _cuda_tables())
-    folder = _write_folder(export, tmp_path / "a_dir", kind)
+    folder = write_folder(export, tmp_path / "a_dir", kind)
     raw = read_report(folder)
     _assert_same(read_report(export), raw)
     assert raw["calls"]["thread"].to_list()[0] == THREAD
@@ -170,7 +170,7 @@ def test_texts_may_be_dictionaries(tmp_path: Path) -> None:
     tables = _cuda_tables()
     tables["NVTX_EVENTS"].append(push_pop(3, 4, text=""))
     export = write_export(tmp_path / "a.sqlite", tables)
-    folder = _write_folder(export, tmp_path / "a_dir", "parquet")
+    folder = write_folder(export, tmp_path / "a_dir", "parquet")
     for path in folder.iterdir():
         pl.read_parquet(path).cast({pl.String: pl.Categorical}).write_parquet(path)
     assert pl.read_parquet_schema(folder / "NVTX_EVENTS.parquet")["text"] != pl.String
@@ -180,13 +180,13 @@ def test_texts_may_be_dictionaries(tmp_path: Path) -> None:
 
 
 def test_real_reports_are_the_same_in_a_folder(tmp_path: Path, shared_report: Path) -> None:
-    folder = _write_folder(shared_report, tmp_path / "a_dir", "parquet")
+    folder = write_folder(shared_report, tmp_path / "a_dir", "parquet")
     _assert_same(read_report(shared_report), read_report(folder))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "stream"])
 def test_a_table_that_is_cut_off_is_named(tmp_path: Path, kind: str) -> None:
-    folder = _write_folder(write_export(tmp_path / "a.sqlite", _cuda_tables()), tmp_path / "a_dir", kind)
+    folder = write_folder(write_export(tmp_path / "a.sqlite", _cuda_tables()), tmp_path / "a_dir", kind)
     (file,) = folder.glob("CUPTI_ACTIVITY_KIND_KERNEL.*")
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(ReportError) as caught:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.errors import NsysNotFoundError, ReportError
+from nsys_pp.errors import ReportError
 from nsys_pp.read import read_report
 from nsys_pp.read.export import export_report
 from tests.read.tables import push_pop, write_export
@@ -101,11 +101,6 @@ def test_another_nsys_exports_again(fake: FakeNsys, report: Path, monkeypatch: p
     assert fake.runs == 3
 
 
-def _copy(report: Path, to: Path) -> Path:
-    to.write_bytes(report.read_bytes())
-    return to
-
-
 def test_two_at_once_are_both_right(fake: FakeNsys, report: Path) -> None:
     fake.write(seconds=0.3)
     code = "import sys; from nsys_pp.read import read_report; print(read_report(sys.argv[1], nsys=sys.argv[2])['nvtx'].height)"
@@ -134,17 +129,6 @@ def test_what_nsys_says_is_passed_on(fake: FakeNsys, report: Path) -> None:
     assert f"`{report}`" in caught.value.message
     assert caught.value.hint
     assert list((fake.program.parent.parent / "cache").iterdir()) == []
-
-
-@pytest.mark.parametrize("named", [None, "no/such/nsys"])
-def test_no_nsys(report: Path, named: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("NSYS_PP_NSYS", raising=False)
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(NsysNotFoundError, match="must be exported first") as caught:
-        read_report(report, nsys=named)
-    assert "--nsys" in (caught.value.hint or "")
-    assert not (tmp_path / "cache").exists()
 
 
 def test_a_cache_that_cannot_be_written(
@@ -193,7 +177,7 @@ def test_the_default_cache_is_made_private(
 def test_exports_used_longest_ago_are_removed_from_a_full_cache(
     fake: FakeNsys, report: Path, tmp_path: Path
 ) -> None:
-    others = [_copy(report, tmp_path / f"other{number}.nsys-rep") for number in range(4)]
+    others = [Path(shutil.copy(report, tmp_path / f"other{number}.nsys-rep")) for number in range(4)]
     exports = [export_report(other, nsys=fake.program) for other in others]
     foreign = exports[0].parent / "notes.sqlite"
     for path, days in ((foreign, 9), (exports[0], 4), (exports[1], 3), (exports[2], 2), (exports[3], 0)):

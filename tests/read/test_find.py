@@ -44,20 +44,13 @@ def test_suffixes_are_read_in_any_case(tmp_path: Path) -> None:
     assert export in find_reports([tmp_path])
 
 
-def test_only_parts_in_any_case_are_no_report(tmp_path: Path) -> None:
-    _touch(tmp_path, "a.NSPART")
-    with pytest.raises(ReportError, match="holds no report, only parts"):
-        find_reports([tmp_path])
-
-
 def test_a_pattern_that_no_shell_expanded_is_expanded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _touch(tmp_path, "n10/r.sqlite", "n2/r.sqlite", "n2/x.txt")
     expected = [tmp_path / "n2/r.sqlite", tmp_path / "n10/r.sqlite"]
-    assert find_reports([tmp_path / "n*/*.sqlite"]) == expected
-    assert find_reports([tmp_path / "n*"]) == expected
-    assert find_reports([f"{tmp_path}/**/r.sqlite"]) == expected
+    for pattern in ("n*/*.sqlite", "n*", "**/r.sqlite"):
+        assert find_reports([f"{tmp_path}/{pattern}"]) == find_reports([tmp_path / pattern]) == expected
     monkeypatch.chdir(tmp_path)
     assert find_reports(["n?/r.sqlite"]) == [Path("n2/r.sqlite")]
 
@@ -151,10 +144,15 @@ def test_links_that_lead_back_do_no_harm(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [("none.sqlite", "does not exist"), ("*.sqlite", "matches no report"), ("empty", "holds no report")],
+    [
+        ("none.sqlite", "does not exist"),
+        ("*.sqlite", "matches no report"),
+        ("empty", "holds no report"),
+        ("parts", "holds no report, only parts"),
+    ],
 )
 def test_nothing_found_is_an_error(tmp_path: Path, given: str, words: str) -> None:
-    _touch(tmp_path, "empty/notes.txt")
+    _touch(tmp_path, "empty/notes.txt", "parts/a.NSPART")
     with pytest.raises(ReportError, match=words) as caught:
         find_reports([tmp_path / given])
     assert f"`{tmp_path / given}`" in caught.value.message

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 import pytest
 
 import nsys_pp
-from nsys_pp.frames.part import (
-    FACTS_MEMBER,
-    FRAMES_MEMBER,
-)
 from tests.cli.calls import arguments_of, assert_refused, call
+from tests.commands.test_parts import change_frames, rewrite
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 _GIB = 1 << 30
@@ -30,28 +25,7 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def _rewrite(
-    part: Path, output: Path, edit: Callable[[dict[str, Any], dict[str, bytes]], None], packing: int
-) -> None:
-    with ZipFile(part) as archive, ZipFile(output, "w", ZIP_STORED) as changed:
-        facts = json.loads(archive.read(FACTS_MEMBER))
-        data, at, frames = archive.read(FRAMES_MEMBER), 0, {}
-        for name, size in facts["frame_bytes"].items():
-            frames[name], at = data[at : at + size], at + size
-        edit(facts, frames)
-        facts["frame_bytes"] = {name: len(frame) for name, frame in frames.items()}
-        for info in archive.infolist():
-            content = archive.read(info)
-            if info.filename == FACTS_MEMBER:
-                content = json.dumps(facts).encode()
-            if info.filename == FRAMES_MEMBER:
-                content = b"".join(frames.values())
-            changed.writestr(
-                info.filename, content, packing if info.filename == FRAMES_MEMBER else info.compress_type
-            )
-
-
-def _bomb(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
+def _bomb(frames: dict[str, bytes]) -> None:
     zeros, packer = bytes(1 << 24), zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
     blocks = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)  # alike wherever they stand
     count = _GIB // len(zeros) + 1
@@ -59,12 +33,12 @@ def _bomb(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
     frames["jobs"] = b"\x78\x01" + count * blocks + packer.flush() + checksum.to_bytes(4, "big")
 
 
-def _nest(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
+def _nest(frames: dict[str, bytes]) -> None:
     deep = b"[" * 100_000
     frames["jobs"] = zlib.compress(struct.pack("<I", len(deep)) + deep)
 
 
-def _mistype(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
+def _mistype(frames: dict[str, bytes]) -> None:
     frames["jobs"] = frames["anchors"]
 
 
@@ -74,18 +48,18 @@ def _mistype(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
         (_bomb, ZIP_STORED, "pipeline"),
         (_nest, ZIP_STORED, "merge"),
         (_mistype, ZIP_STORED, "pipeline"),
-        (lambda *_: None, ZIP_DEFLATED, "merge"),
+        (lambda _: None, ZIP_DEFLATED, "merge"),
     ],
 )
 def test_a_hostile_part_is_refused(
     part: Path,
     tmp_path: Path,
-    edit: Callable[[dict[str, Any], dict[str, bytes]], None],
+    edit: Callable[[dict[str, bytes]], None],
     packing: int,
     command: str,
 ) -> None:
     hostile = tmp_path / "hostile.nspart"
-    _rewrite(part, hostile, edit, packing)
+    rewrite(part, hostile, lambda members: change_frames(members, edit), packing=packing)
     assert_refused(
         call(*arguments_of(command, hostile, folder=tmp_path)), "is damaged, or not a part of nsys-pp"
     )
@@ -93,7 +67,7 @@ def test_a_hostile_part_is_refused(
 
 def test_an_unchanged_part_is_read(part: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.nspart"
-    _rewrite(part, again, lambda *_: None, ZIP_STORED)
+    rewrite(part, again, lambda members: change_frames(members, lambda _: None))
     assert call("pipeline", again).code == 0
 
 

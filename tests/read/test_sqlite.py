@@ -137,10 +137,14 @@ def test_payloads_are_read_where_there_are_any(tmp_path: Path) -> None:
         push_pop(56, 57, binaryData="01ff"),
     ]
     payloads = read_report(write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows}))["payloads"]
-    assert payloads["row"].to_list() == [41, 42, 43, 44]
-    assert payloads["double"].to_list() == [0.1, None, None, None]
-    assert payloads["uint64"].to_list() == [None, -1, None, None]
-    assert [value and value.lower() for value in payloads["binary"].to_list()] == [None, None, "01ff", "01ff"]
+    assert payloads.with_columns(pl.col("binary").str.to_lowercase()).select(
+        "row", "double", "uint64", "binary"
+    ).rows() == [
+        (41, 0.1, None, None),
+        (42, None, -1, None),
+        (43, None, None, "01ff"),
+        (44, None, None, "01ff"),
+    ]
 
 
 def test_rows_without_ids_are_counted(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from nsys_pp.frames.raw import SHOW_GROUPS, RawReport
+from nsys_pp.frames.raw import SHOW_GROUPS, Group, RawReport
 from nsys_pp.frames.report import GPU_OPS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
@@ -42,10 +40,6 @@ _COMMON = {
 
 def _without(rows: list[Row], *columns: str) -> list[Row]:
     return [{name: value for name, value in row.items() if name not in columns} for row in rows]
-
-
-def _with(rows: list[Row], **more: object) -> list[Row]:
-    return [{**row, **more} for row in rows]
 
 
 def _meta(version: str) -> list[Row]:
@@ -98,13 +92,9 @@ VERSIONS: dict[str, dict[str, list[Row]]] = {
         **_COMMON,
         "NVTX_EVENTS": [{"eventId": 1, **push_pop(0, 100, textId=3, binaryData=None)}],
         "META_DATA_EXPORT": _meta("3.28.1"),
-        "CUPTI_ACTIVITY_KIND_KERNEL": _with(
-            _COMMON["CUPTI_ACTIVITY_KIND_KERNEL"],
-            graphId=0,
-            graphNodeId=0,
-            clusterX=1,
-            tensorSizeMinusOneElements=0,
-        ),
+        "CUPTI_ACTIVITY_KIND_KERNEL": [
+            kernel(50, 60, 1, graphId=0, graphNodeId=0, clusterX=1, tensorSizeMinusOneElements=0)
+        ],
         "CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS": [op(55, 58, 2, eventClass=0, ChannelID=1, sourceBytes=8)],
         "TARGET_INFO_CUDA_DEVICE": [{"gpuId": 0, "cudaId": 0, "pid": 4242, "uuid": "aa-bb"}],
         "TARGET_INFO_GPU": [_GPU_NOW],
@@ -194,15 +184,18 @@ def test_each_group_reads_its_own_tables(tmp_path: Path) -> None:
         group: set(read_report(path, need=frozenset([group]))["activities"]["source"])
         for group in SHOW_GROUPS
     }
-    assert rows["show_os"] == {"OS calls"}
-    assert rows["show_mpi"] == {"MPI"}
-    assert rows["show_libraries"] == {"cuBLAS", "cuDNN", "OpenACC", "OpenMP"}
-    assert rows["show_profiler"] == {"profiler overhead", "CUDA overhead", "messages of nsys"}
-    assert rows["show_other"] == {"SOMETHING_NEW", "SYSTEM_THING"}
-    assert rows["show_memory"] == {
-        *("memory operations", "memory pools", "page faults on CPUs", "page faults on GPUs")
+    expected: dict[Group, set[str]] = {
+        "show_os": {"OS calls"},
+        "show_mpi": {"MPI"},
+        "show_libraries": {"cuBLAS", "cuDNN", "OpenACC", "OpenMP"},
+        "show_profiler": {"profiler overhead", "CUDA overhead", "messages of nsys"},
+        "show_other": {"SOMETHING_NEW", "SYSTEM_THING"},
+        "show_memory": {"memory operations", "memory pools", "page faults on CPUs", "page faults on GPUs"},
+        "show_states": set(),
+        "show_metrics": set(),
+        "show_counters": set(),
     }
-    assert rows["show_states"] == rows["show_metrics"] == rows["show_counters"] == set()
+    assert {group: rows[group] for group in expected} == expected
 
 
 def test_an_unknown_table_is_read_by_its_columns(tmp_path: Path) -> None:
@@ -238,17 +231,15 @@ def test_rows_of_tables_without_an_entry_have_their_arguments(tmp_path: Path) ->
         tmp_path / "report.sqlite", {"StringIds": strings("x"), "PROCESSES": [{"globalPid": 0, "pid": 0}]}
     )
     # as the DDL of nsys 2023.4 has them
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executescript(
-            """
-            CREATE TABLE ETW_EVENTS (timestamp INTEGER NOT NULL, processId INTEGER, threadId INTEGER,
-              providerId INTEGER NOT NULL, taskId INTEGER NOT NULL, eventId INTEGER NOT NULL, version INTEGER NOT NULL,
-              opcode INTEGER, data TEXT NOT NULL);
-            INSERT INTO ETW_EVENTS VALUES (5, 1, 2, 3, 4, 5, 6, 7, '{"irq": 4}');
-            CREATE TABLE GPU_MEMORY_BUDGET_EVENTS (timestamp INTEGER, globalPid INTEGER, value INTEGER);
-            INSERT INTO GPU_MEMORY_BUDGET_EVENTS VALUES (9, 16777216, 77);
-            """
-        )
+    edit(
+        path,
+        """CREATE TABLE ETW_EVENTS (timestamp INTEGER NOT NULL, processId INTEGER, threadId INTEGER,
+          providerId INTEGER NOT NULL, taskId INTEGER NOT NULL, eventId INTEGER NOT NULL, version INTEGER NOT NULL,
+          opcode INTEGER, data TEXT NOT NULL)""",
+        """INSERT INTO ETW_EVENTS VALUES (5, 1, 2, 3, 4, 5, 6, 7, '{"irq": 4}')""",
+        "CREATE TABLE GPU_MEMORY_BUDGET_EVENTS (timestamp INTEGER, globalPid INTEGER, value INTEGER)",
+        "INSERT INTO GPU_MEMORY_BUDGET_EVENTS VALUES (9, 16777216, 77)",
+    )
     rows = build_report(read_shown(path)).activities
     assert sorted(
         rows.select("row", "process_key", "start_ns", "end_ns", "cpu", "count", "detail").rows()

@@ -79,8 +79,7 @@ def test_results_are_those_of_the_command_line(
     ]:
         assert (found / file).read_bytes() == (expected / file).read_bytes()
     told = json.loads((found / "out.nsys-analysis").read_text())
-    assert told["RecipeName"] == f"nsys_pp_{name}"
-    assert told["Mode"] == mode
+    assert (told["RecipeName"], told["Mode"]) == (f"nsys_pp_{name}", mode)
     assert told["Outputs"]["results.ipynb"] == "Notebook"
     assert next(iter(told["Outputs"])) == "results.ipynb"
     assert set(told["Outputs"]) == {path.name for path in found.iterdir()} - {"out.nsys-analysis"}

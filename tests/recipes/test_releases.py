@@ -13,7 +13,6 @@ import pytest
 from tests.conftest import REPOSITORY
 
 RELEASES = ["2024.2", "2024.6", "2026.4"]
-FAKE = Path(__file__).parent / "fake"
 STUB = """
 import json, pathlib, sys
 name, *words = sys.argv[1:]
@@ -47,7 +46,7 @@ def run(
         cwd=tmp_path,
         env={
             **os.environ,
-            "PYTHONPATH": str(FAKE),
+            "PYTHONPATH": str(Path(__file__).parent / "fake"),
             "FAKE_NSYS": release,
             "NSYS_RECIPE_PATH": os.pathsep.join(recipes),
             "NSYS_PP_COMMAND": str(stub),

@@ -105,9 +105,8 @@ def test_rows_of_captures_are_joined() -> None:
         schema_overrides={"report": pl.UInt32},
     )
     joined = found.join(frame)
-    assert joined["report"].to_list() == [1, 1, 1, 2]
-    assert joined["start_ns"].to_list() == [10, 30, 31, 20]
-    assert joined["step"].to_list() == [0, 2, None, 0]
+    rows = joined.select("report", "start_ns", "step").rows()
+    assert rows == [(1, 10, 0), (1, 30, 2), (1, 31, None), (2, 20, 0)]
     assert joined["range_id"][:3].n_unique() == 3
     assert joined["outer_id"].to_list() == [None, None, joined["range_id"][1], None]
     assert found.restore_ids(joined)["range_id"].to_list() == [7, 7, 8, 7]
@@ -167,27 +166,35 @@ def find_of_data_jobs(*rows: tuple[int, int, str, int | None, int]) -> set[tuple
     return {*loads.select("lane", "host_start_ns").rows()}
 
 
-def test_each_thread_delays_the_gpus_of_its_jobs() -> None:
-    assert find_of_data_jobs(
-        (5, 50, "data", None, 10),
-        (5, 50, "forward", 0, 20),
-        (5, 51, "data", None, 30),
-        (5, 51, "forward", 1, 40),
-    ) == {(0, 10), (1, 30)}
+_DATA = (5, 50, "data", None, 10)
 
 
-def test_a_thread_with_jobs_on_several_gpus_delays_these() -> None:
-    found = find_of_data_jobs((5, 50, "data", None, 10), (5, 50, "forward", 0, 20), (5, 50, "forward", 1, 20))
-    assert found == {(0, 10), (1, 10)}
-
-
-def test_a_thread_whose_jobs_launched_nothing_delays_all_gpus_of_its_process() -> None:
-    assert find_of_data_jobs((5, 50, "data", None, 10), (5, 50, "other", None, 20)) == {(0, 10), (1, 10)}
-
-
-def test_a_thread_that_only_loads_delays_nothing() -> None:
-    assert find_of_data_jobs((5, 52, "data", None, 10), (5, 50, "forward", 0, 20)) == set()
-    assert find_of_data_jobs((5, 50, "forward", 0, 20)) == set()
+@pytest.mark.parametrize(
+    ("jobs", "delayed"),
+    [
+        pytest.param(
+            [_DATA, (5, 50, "forward", 0, 20), (5, 51, "data", None, 30), (5, 51, "forward", 1, 40)],
+            {(0, 10), (1, 30)},
+            id="each thread its own",
+        ),
+        pytest.param(
+            [_DATA, (5, 50, "forward", 0, 20), (5, 50, "forward", 1, 20)],
+            {(0, 10), (1, 10)},
+            id="a thread with several GPUs",
+        ),
+        pytest.param(
+            [_DATA, (5, 50, "other", None, 20)], {(0, 10), (1, 10)}, id="jobs that launched nothing: all"
+        ),
+        pytest.param(
+            [(5, 52, "data", None, 10), (5, 50, "forward", 0, 20)], set(), id="a thread that only loads"
+        ),
+        pytest.param([(5, 50, "forward", 0, 20)], set(), id="no loads"),
+    ],
+)
+def test_loads_delay_the_gpus_of_the_jobs_of_their_thread(
+    jobs: list[tuple[int, int, str, int | None, int]], delayed: set[tuple[int, int]]
+) -> None:
+    assert find_of_data_jobs(*jobs) == delayed
 
 
 def test_a_note_tells_how_to_read_names_that_no_rule_reads(tmp_path: Path) -> None:

@@ -9,15 +9,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from click.testing import CliRunner
 
 import nsys_pp
 from fixtures.recording.export import Session, write_report
-from nsys_pp.cli import main
-from nsys_pp.errors import MissingDataError, OutputError, ReportError
+from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.progress import Share, enter_stage, follow_stages, report_stage
 from nsys_pp.run.layout import build_titles
+from tests.cli.calls import assert_refused, call
 from tests.importer.importer import Importer
 from tests.importer.readback import read_tracks
 
@@ -90,20 +89,13 @@ def test_a_report_without_what_is_projected_is_named_and_left_out(tmp_path: Path
     assert frame["report"].unique().to_list() == ["rank0"]
 
 
-def test_nothing_to_project_anywhere_is_an_error(tmp_path: Path) -> None:
-    write_report(tmp_path / "cpu_only.sqlite", ranges=KERNELS["ranges"])
-    with pytest.raises(MissingDataError, match="has no GPU operations"):
-        nsys_pp.project([tmp_path])
-
-
 def test_an_output_is_never_one_of_the_inputs(tmp_path: Path) -> None:
     report = Path(shutil.copy(FIXTURES / "node2" / "rank0.sqlite", tmp_path))
     before = report.read_bytes()
     with pytest.raises(OutputError, match="it is one of the reports to read"):
         nsys_pp.merge([report], report, force=True)
-    done = CliRunner().invoke(main, ["project", str(report), "-o", str(report), "--force"])
-    assert done.exit_code == 1
-    assert "it is one of the reports to read" in done.stderr
+    refused = call("project", report, "-o", report, "--force")
+    assert_refused(refused, "it is one of the reports to read")
     assert report.read_bytes() == before
 
 
@@ -116,8 +108,8 @@ def test_reports_of_different_days_are_refused_or_divided(tmp_path: Path) -> Non
     sentence = f"`{paths[0]}` ended 2 days before `{paths[1]}` began: not of one run"
     with pytest.raises(ReportError, match=re.escape(sentence)):
         nsys_pp.merge([tmp_path], trace)
-    done = CliRunner().invoke(main, ["merge", str(tmp_path), "-o", str(trace), "--keep-going"])
-    assert done.exit_code == 3
+    done = call("merge", tmp_path, "-o", trace, "--keep-going")
+    assert done.code == 3
     assert f"skipped {paths[0]}: {sentence}" in done.stderr
     assert "from 2 reports" in done.stderr
 
@@ -145,44 +137,44 @@ def texts(found: pl.DataFrame) -> list[str]:
     return [title for title, _ in sorted(titles, key=lambda title: title[1])]
 
 
-def test_ranks_stand_in_order_of_their_stages() -> None:
-    found = roster(
-        (0, "a", "GPU 0", 0, 1), (1, "a", "GPU 1", 1, 0), (2, "b", "GPU 0", 10, 0), (3, "b", "GPU 1", 9, 0)
-    )
-    assert texts(found) == ["rank 1 · stage 0", "rank 9 · stage 0", "rank 10 · stage 0", "rank 0 · stage 1"]
+_GPU0, _GPU1 = "GPU 0", "GPU 1"
 
 
-def test_a_gpu_without_a_rank_is_named_by_its_machine_where_there_are_several() -> None:
-    assert texts(roster((0, "a", "GPU 0", None, None), (0, "a", "GPU 1", None, None))) == ["GPU 0", "GPU 1"]
-    assert texts(roster((0, "a", "GPU 0", None, None), (1, "b", "GPU 0", None, None))) == [
-        "a · GPU 0",
-        "b · GPU 0",
-    ]
-
-
-def test_what_tells_equal_titles_apart_is_added() -> None:
-    assert texts(roster((0, "a", "GPU 0", 3, None), (0, "a", "GPU 1", 3, None))) == [
-        "rank 3 · GPU 0",
-        "rank 3 · GPU 1",
-    ]
-    assert texts(roster((0, "a", "GPU 0", 3, None), (1, "b", "GPU 0", 3, None))) == [
-        "rank 3 · GPU 0 · a",
-        "rank 3 · GPU 0 · b",
-    ]
-
-
-def test_ranks_that_share_a_gpu_share_its_row() -> None:
-    found = roster((0, "a", "GPU 0", 0, 0), (0, "a", "GPU 0", 1, 0))
-    assert texts(found) == ["ranks 0, 1 · stage 0"]
-
-
-def test_several_reports_of_one_gpu_have_one_title() -> None:
-    found = roster((0, "a", "GPU 0", 0, None), (1, "a", "GPU 0", 0, None))
-    assert {title for title, _ in build_titles(found).values()} == {"rank 0"}
-
-
-def test_reports_without_gpus_have_no_titles() -> None:
-    assert build_titles(roster((0, "a", None, None, None))) == {}
+@pytest.mark.parametrize(
+    ("rows", "titles"),
+    [
+        pytest.param(
+            [(0, "a", _GPU0, 0, 1), (1, "a", _GPU1, 1, 0), (2, "b", _GPU0, 10, 0), (3, "b", _GPU1, 9, 0)],
+            ["rank 1 · stage 0", "rank 9 · stage 0", "rank 10 · stage 0", "rank 0 · stage 1"],
+            id="in order of stages",
+        ),
+        pytest.param(
+            [(0, "a", _GPU0, None, None), (0, "a", _GPU1, None, None)], [_GPU0, _GPU1], id="no ranks"
+        ),
+        pytest.param(
+            [(0, "a", _GPU0, None, None), (1, "b", _GPU0, None, None)],
+            ["a · GPU 0", "b · GPU 0"],
+            id="no ranks on several machines",
+        ),
+        pytest.param(
+            [(0, "a", _GPU0, 3, None), (0, "a", _GPU1, 3, None)],
+            ["rank 3 · GPU 0", "rank 3 · GPU 1"],
+            id="a rank on two GPUs",
+        ),
+        pytest.param(
+            [(0, "a", _GPU0, 3, None), (1, "b", _GPU0, 3, None)],
+            ["rank 3 · GPU 0 · a", "rank 3 · GPU 0 · b"],
+            id="a rank on two machines",
+        ),
+        pytest.param(
+            [(0, "a", _GPU0, 0, 0), (0, "a", _GPU0, 1, 0)], ["ranks 0, 1 · stage 0"], id="ranks of one GPU"
+        ),
+        pytest.param([(0, "a", _GPU0, 0, None), (1, "a", _GPU0, 0, None)], ["rank 0"] * 2, id="two reports"),
+        pytest.param([(0, "a", None, None, None)], [], id="no GPU"),
+    ],
+)
+def test_titles_tell_gpus_apart_and_stand_in_order_of_stages(rows: list[Any], titles: list[str]) -> None:
+    assert texts(roster(*rows)) == titles
 
 
 def test_shares_are_those_of_the_stage() -> None:

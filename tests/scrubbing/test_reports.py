@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import sqlite3
 import string
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -20,9 +19,9 @@ from fixtures.recording.secrets import MARK
 from nsys_pp.errors import MissingDataError, OutputError, ReportError
 from nsys_pp.read import read_report
 from nsys_pp.scrubbing import reports
-from nsys_pp.scrubbing import reports as database
 from nsys_pp.scrubbing.pseudonyms import Identities, choose_pseudonyms
 from tests.cli.calls import assert_refused, call, succeed
+from tests.read.test_arrow import write_folder
 from tests.sql import edit, select
 from tests.test_secrets import HIDDEN, SHOWN, plant, plant_into
 from tests.unpacking import find_words
@@ -158,16 +157,12 @@ def test_a_copy_that_would_hold_a_removed_text_does_not_appear(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = plant(tmp_path / "planted.sqlite", "3.7.2")
-    write = database.write_database
+    write = reports.write_database
 
     def leak(path: Path, *arguments: object) -> None:
         write(path, *arguments)  # type: ignore[arg-type]
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute("PRAGMA secure_delete = OFF")
-            connection.execute("CREATE TABLE gone (text)")
-            connection.execute("INSERT INTO gone VALUES (?)", (f"{MARK}-unused",))
-            connection.commit()
-            connection.execute("DROP TABLE gone")
+        edit(path, "CREATE TABLE gone (text)", "INSERT INTO gone VALUES (:text)", text=f"{MARK}-unused")
+        edit(path, "PRAGMA secure_delete = OFF", "DROP TABLE gone")
 
     monkeypatch.setattr(reports, "write_database", leak)
     (tmp_path / "out").mkdir()
@@ -246,26 +241,10 @@ def test_outputs_are_refused(name: str, tmp_path: Path) -> None:
     )
 
 
-def export_tables(report: Path, folder: Path, form: str) -> Path:
-    """Write the tables of a report as `nsys export --type parquetdir` and `arrowdir` do, text as bytes where it is none."""
-    folder.mkdir(parents=True)
-    with closing(sqlite3.connect(report)) as connection:
-        connection.text_factory = lambda data: data.decode("utf-8", "replace")
-        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
-        for (name,) in connection.execute(query).fetchall():
-            table = pl.read_database(f'SELECT * FROM "{name}"', connection, infer_schema_length=None)
-            path = folder / f"{name}.{'parquet' if form == 'parquet' else 'arrow'}"
-            if form == "parquet":
-                table.write_parquet(path)
-            else:
-                table.write_ipc_stream(path)
-    return folder
-
-
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize("form", ["parquet", "stream"])
 def test_a_folder_has_the_copy_of_its_report(tmp_path: Path, form: str) -> None:
     report = Path(shutil.copy(RANK0, tmp_path / "rank0.sqlite"))
-    folder = export_tables(report, tmp_path / "rank0_pqtdir", form)
+    folder = write_folder(report, tmp_path / "rank0_pqtdir", form)
     copies = [tmp_path / name for name in ("a.sqlite", "b.sqlite")]
     results = [
         nsys_pp.scrub(path, copy, hosts=True, users=True, paths=True)
@@ -278,7 +257,7 @@ def test_a_folder_has_the_copy_of_its_report(tmp_path: Path, form: str) -> None:
 
 
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:
-    folder = export_tables(RANK0, tmp_path / "rank0_pqtdir", "parquet")
+    folder = write_folder(RANK0, tmp_path / "rank0_pqtdir", "parquet")
     (folder / "notes.parquet").write_bytes(b"PAR1 no PAR1")
     assert_refused(call("scrub", folder, "-o", tmp_path / "b.sqlite"), "notes.parquet` cannot be read")
     assert not (tmp_path / "b.sqlite").exists()

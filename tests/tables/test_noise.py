@@ -89,13 +89,23 @@ def test_members_of_one_distribution_are_named_in_less_than_one_percent_of_runs(
     assert sum(bool(slow(run)) for run in runs) <= 0.01 * count
 
 
-def test_a_slow_member_is_named_with_its_steps() -> None:
+@pytest.mark.parametrize(
+    ("scales", "expected"),
+    [
+        ([(2, 1.1, {})], [(2, (0, 1, 2, 3, 4, 5))]),
+        ([(2, 1.1, {"since": 4})], [(2, (4, 5))]),
+        ([(2, 1.1, {"until": 3})], [(2, (0, 1, 2))]),
+        ([(2, 1.1, {"since": 3, "until": 4})], [(2, (3,))]),
+        ([(2, 1.3, {}), (0, 1.1, {})], [(2, (0, 1, 2, 3, 4, 5)), (0, (0, 1, 2, 3, 4, 5))]),
+    ],
+)
+def test_a_slow_member_is_named_with_its_steps(
+    scales: list[tuple[int, float, dict[str, int]]], expected: list[tuple[int, tuple[int, ...]]]
+) -> None:
     values = draw(seed=1, members=4, steps=6, micro_batches=4)
-    assert slow(scale(values, 2, 1.1)) == [(2, (0, 1, 2, 3, 4, 5))]
-    assert slow(scale(values, 2, 1.1, since=4)) == [(2, (4, 5))]
-    assert slow(scale(values, 2, 1.1, until=3)) == [(2, (0, 1, 2))]
-    assert slow(scale(values, 2, 1.1, since=3, until=4)) == [(2, (3,))]
-    assert slow(scale(scale(values, 2, 1.3), 0, 1.1)) == [(2, (0, 1, 2, 3, 4, 5)), (0, (0, 1, 2, 3, 4, 5))]
+    for member, factor, steps in scales:
+        values = scale(values, member, factor, **steps)
+    assert slow(values) == expected
 
 
 def test_the_excess_is_relative_to_the_peers() -> None:
@@ -108,25 +118,23 @@ def test_the_excess_is_relative_to_the_peers() -> None:
     assert found.is_certain
 
 
-def test_a_fast_member_makes_no_other_slow() -> None:
-    assert slow(scale(draw(seed=3, members=6, steps=4, micro_batches=4), 0, 0.7)) == []
-
-
 def test_members_of_other_groups_are_no_peers() -> None:
     values = draw(seed=4, members=4, steps=4, micro_batches=4).with_columns(stage=pl.col("member") // 2)
     values = values.with_columns(value_ns=pl.col("value_ns") * (1 + pl.col("stage")))
     assert compare_members(values, member="member", group=["stage"], least=0.03).slow == []
 
 
-def test_a_single_sample_is_no_evidence() -> None:
-    values = scale(draw(seed=5, members=2, steps=1, micro_batches=1), 0, 1.5)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(scale(draw(seed=3, members=6, steps=4, micro_batches=4), 0, 0.7), id="one is fast"),
+        pytest.param(scale(draw(seed=5, members=2, steps=1, micro_batches=1), 0, 1.5), id="a single sample"),
+        pytest.param(draw(seed=6, members=1, steps=4, micro_batches=4), id="no peers"),
+        pytest.param(draw(seed=6, members=1, steps=4, micro_batches=4).clear(), id="no samples"),
+    ],
+)
+def test_nobody_is_slow_without_evidence(values: pl.DataFrame) -> None:
     assert slow(values) == []
-
-
-def test_without_peers_nobody_is_slow() -> None:
-    values = draw(seed=6, members=1, steps=4, micro_batches=4)
-    assert slow(values) == []
-    assert slow(values.clear()) == []
 
 
 LEAST = 0.02
@@ -149,6 +157,14 @@ def draw_values(
 ) -> np.ndarray:
     common = 1 + shared * rng.standard_normal(steps)
     return 1e6 * common * (1 + spread * rng.standard_normal((members, steps)))
+
+
+def draw_runs(
+    seed: int, members: int, steps: int, *, spread: float, shared: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    first = draw_values(rng, members, steps, spread=spread, shared=shared)
+    return first, draw_values(rng, members, steps, spread=spread, shared=shared)
 
 
 def named(values: np.ndarray) -> dict[str, list[float]]:
@@ -188,8 +204,7 @@ def test_equal_runs_are_equal_and_members_do_not_add_up() -> None:
 @pytest.mark.parametrize("since", [0, 3, 6])
 @pytest.mark.parametrize("factor", [1.3, 0.7])
 def test_a_change_of_one_member_is_found_since_its_step(since: int, factor: float) -> None:
-    rng = np.random.default_rng(since)
-    a, b = (draw_values(rng, 8, 8, spread=0.01) for _ in "ab")
+    a, b = draw_runs(since, 8, 8, spread=0.01)
     b[5, since:] *= factor
     changed = find_changes(samples(named(a)), samples(named(b)), are_peers=True).filter("is_change")
     assert changed["subject"].to_list() == ["rank 5"]
@@ -198,36 +213,31 @@ def test_a_change_of_one_member_is_found_since_its_step(since: int, factor: floa
 
 
 def test_peers_show_a_change_that_shared_variation_hides() -> None:
-    rng = np.random.default_rng(3)
-    a, b = (draw_values(rng, 8, 8, spread=0.003, shared=0.1) for _ in "ab")
+    a, b = draw_runs(3, 8, 8, spread=0.003, shared=0.1)
     b[2] *= 1.1
     runs = samples(named(a)), samples(named(b))
     assert not find_changes(*runs)["is_change"].any()
     changed = find_changes(*runs, are_peers=True).filter("is_change")
-    assert changed["subject"].to_list() == ["rank 2"]
-    assert changed["is_among_peers"].to_list() == [True]
+    assert changed.select("subject", "is_among_peers").rows() == [("rank 2", True)]
     assert changed["change_fraction"][0] == pytest.approx(0.1, abs=0.02)
 
 
 def test_if_half_of_the_members_change_the_others_do_not() -> None:
-    rng = np.random.default_rng(4)
-    a, b = (draw_values(rng, 8, 8, spread=0.003) for _ in "ab")
+    a, b = draw_runs(4, 8, 8, spread=0.003)
     b[:4] *= 1.1
     changed = find_changes(samples(named(a)), samples(named(b)), are_peers=True).filter("is_change")
     assert changed["subject"].to_list() == [f"rank {number}" for number in range(4)]
 
 
 def test_a_change_inside_a_is_no_noise() -> None:
-    rng = np.random.default_rng(5)
-    a, b = (draw_values(rng, 1, 8, spread=0.003) for _ in "ab")
+    a, b = draw_runs(5, 1, 8, spread=0.003)
     a[0, 4:] *= 1.2
     b *= 1.4
     assert find_changes(samples(named(a)), samples(named(b)))["is_change"].to_list() == [True]
 
 
 def test_one_long_step_is_no_change() -> None:
-    rng = np.random.default_rng(6)
-    a, b = (draw_values(rng, 4, 6, spread=0.01) for _ in "ab")
+    a, b = draw_runs(6, 4, 6, spread=0.01)
     b[1, 3] *= 3
     b[2, 5] *= 3
     assert not find_changes(samples(named(a)), samples(named(b)), are_peers=True)["is_change"].any()

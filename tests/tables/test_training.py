@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
-from pathlib import Path
-from statistics import median
 
 import polars as pl
 import pytest
@@ -47,7 +45,7 @@ from nsys_pp.tables.training import (
 from nsys_pp.training.numbering import describe_cuts
 from tests.draws import count_draws
 from tests.output.large_training import make_large_training
-from tests.training.expected_training import Row, build_small_training, simulate_training
+from tests.training.expected_training import PIPELINE, Row, build_small_training, simulate_training
 
 
 def cut_training(training: Training, cut: pl.Expr, *, share: float = 0.5) -> Training:
@@ -76,9 +74,6 @@ def cut_training(training: Training, cut: pl.Expr, *, share: float = 0.5) -> Tra
     return replace(training, steps=steps, **recorded)
 
 
-POSITIONS = POSITION.categories.to_list()
-
-
 _ENDINGS = ("_ns", "_fraction", "_per_s", "_requests", "_tokens")
 
 
@@ -90,6 +85,11 @@ def empty(training: Training) -> Training:
     """Leave out all that happened."""
     names = ("steps", "jobs", "transfers", "lane_states", "ideal", "kernels")
     return replace(training, **{name: getattr(training, name).clear() for name in names})
+
+
+@pytest.fixture
+def training() -> Training:
+    return simulate_training()
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -115,7 +115,10 @@ def test_units_are_in_the_names(name: str) -> None:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 2), st.sampled_from(CAUSES), st.integers(1, 10**12), st.sampled_from(POSITIONS)
+            st.integers(0, 2),
+            st.sampled_from(CAUSES),
+            st.integers(1, 10**12),
+            st.sampled_from(POSITION.categories.to_list()),
         ),
         min_size=1,
         max_size=40,
@@ -137,8 +140,7 @@ def test_whatever_the_pieces_they_add_up(drawn: list[tuple[int, str, int, str]])
         assert row["span_ns"] == row["compute_ns"] + row["pause_ns"] + row["bubble_ns"]
 
 
-def test_the_sums_of_a_lane_are_those_of_the_truth() -> None:
-    training = simulate_training()
+def test_the_sums_of_a_lane_are_those_of_the_truth(training: Training) -> None:
     totals: dict[tuple[int, str], int] = {}
     for lane, cause, start, end in training.lane_states.select("lane", "cause", "start_ns", "end_ns").rows():
         totals[lane, cause] = totals.get((lane, cause), 0) + end - start
@@ -148,8 +150,7 @@ def test_the_sums_of_a_lane_are_those_of_the_truth() -> None:
             assert row[f"{cause}_ns"] == pytest.approx(totals.get((row["lane"], cause), 0) / 4)
 
 
-def test_a_step_lasts_from_its_first_lane_to_its_last() -> None:
-    training = simulate_training()
+def test_a_step_lasts_from_its_first_lane_to_its_last(training: Training) -> None:
     spans = training.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("step")
     steps = build("steps", training)
     assert steps["step"].to_list() == [10, 11, 12, 13]
@@ -178,8 +179,7 @@ def test_of_two_equally_slow_stages_neither_is_the_slowest() -> None:
     assert table["slowest_stage"].null_count() == len(table)
 
 
-def test_kinds_are_those_of_the_jobs() -> None:
-    training = simulate_training()
+def test_kinds_are_those_of_the_jobs(training: Training) -> None:
     kinds = build("kinds", training)
     assert kinds["job_count"].sum() == training.jobs.height
     first = training.jobs.join(training.lanes.select("lane", "stage"), on="lane").filter(
@@ -195,8 +195,7 @@ def test_kinds_are_those_of_the_jobs() -> None:
     assert row["total_ns"] == compute.sum()
 
 
-def test_the_ideal_bubble_is_what_lanes_do_not_spend_in_jobs() -> None:
-    training = simulate_training()
+def test_the_ideal_bubble_is_what_lanes_do_not_spend_in_jobs(training: Training) -> None:
     jobs = training.jobs.filter(pl.col("lane") < 2).group_by("lane", "step", maintain_order=True).first()
     length = pl.when(pl.col("lane") == 0).then(30).otherwise(10)
     ideal = conform(jobs.with_columns(start_ns=pl.lit(0), end_ns=length), IDEAL)
@@ -241,8 +240,7 @@ def test_an_unknown_schedule_says_why() -> None:
     assert row["bubble_fraction"] > 0
 
 
-def test_links_hold_the_waits_and_transfers_of_their_messages() -> None:
-    training = simulate_training()
+def test_links_hold_the_waits_and_transfers_of_their_messages(training: Training) -> None:
     links = build("links", training)
     assert links["message_count"].sum() == training.transfers.height
     for row in links.rows(named=True):
@@ -253,16 +251,14 @@ def test_links_hold_the_waits_and_transfers_of_their_messages() -> None:
     assert sorted(between.rows()) == [(1, 2), (2, 1)]
 
 
-_FIRST = (0, 3)  # the second rank is captured later
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[PipelineResult, pl.DataFrame]:
     """Two ranks of vLLM, whose iterations have no numbers."""
     folder = tmp_path_factory.mktemp("served")
     drawn = draw_serving(13, engine="vllm", count=24)
     load = replace(drawn.load, tp=2, graphs="full", sync_every=1, late_sync=False)
-    serving = replace(drawn, load=load, first=_FIRST, offset_ns=(0, 7_000_000), is_one_report=False)
+    # the second rank is captured later
+    serving = replace(drawn, load=load, first=(0, 3), offset_ns=(0, 7_000_000), is_one_report=False)
     workers = serve(serving, 13)
     write_reports(folder, serving, workers)
     return nsys_pp.pipeline([folder]), list_truth(serving, workers)
@@ -295,10 +291,9 @@ def test_iterations_are_described_by_kind(served: tuple[PipelineResult, pl.DataF
     for row in table.rows(named=True):
         rows = complete.filter(kind=row["batch"]).rows(named=True)
         times, gaps = [one["end_ns"] - one["start_ns"] for one in rows], [one["gap_ns"] for one in rows]
-        assert row["lane_iteration_count"] == len(rows)
-        assert row["iteration_count"] == len({one["batch"] for one in rows})
-        assert row["median_ns"] == statistics.median(times)
-        assert row["median_gap_ns"] == statistics.median(gaps)
+        counts = (row["lane_iteration_count"], row["iteration_count"])
+        assert counts == (len(rows), len({one["batch"] for one in rows}))
+        assert (row["median_ns"], row["median_gap_ns"]) == (statistics.median(times), statistics.median(gaps))
         assert row["gap_fraction"] == pytest.approx(sum(gaps) / (sum(times) + sum(gaps)))
         for name in ACTIVITIES:
             share = sum(one[f"{name}_ns"] for one in rows) / sum(gaps)
@@ -313,9 +308,6 @@ def test_iterations_are_described_by_kind(served: tuple[PipelineResult, pl.DataF
     decode = table.filter(batch="decode").row(0, named=True)
     assert decode["graph_fraction"] > 0.5
     assert decode["graph_launch_fraction"] == pytest.approx(1 / 3)  # and two kernels that sample
-
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
 @pytest.fixture(scope="module")
@@ -431,9 +423,6 @@ WAITS = (
 )
 
 
-LATE = ("host", "data")
-
-
 def with_slow_rank(training: Training, lane: int, since: int, factor: float) -> Training:
     """Make the jobs of a rank longer since a step."""
     is_slow = (pl.col("lane") == lane) & (pl.col("step") >= since)
@@ -463,8 +452,8 @@ def own_excess(training: Training, lane: int, step: int) -> float | None:
                 fastest[stages[other]] = min(time, fastest.get(stages[other], time))
             peers = [*fastest.values()]
         if peers:
-            excesses.append(value / median(peers) - 1)
-    return median(excesses) if excesses else None
+            excesses.append(value / statistics.median(peers) - 1)
+    return statistics.median(excesses) if excesses else None
 
 
 @given(
@@ -487,7 +476,7 @@ def test_values_are_those_of_the_definition(
         excess = own_excess(training, row["lane"], row["step"])
         assert row["excess_fraction"] == (None if excess is None else pytest.approx(excess))
         states = training.lane_states.filter(lane=row["lane"], step=row["step"]).to_dicts()
-        for name, causes in (("wait_ns", WAITS), ("late_ns", LATE)):
+        for name, causes in (("wait_ns", WAITS), ("late_ns", ("host", "data"))):
             times = (state["end_ns"] - state["start_ns"] for state in states if state["cause"] in causes)
             assert row[name] == sum(times)
         assert row["end_ns"] - row["start_ns"] == row["span_ns"]

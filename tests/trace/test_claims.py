@@ -50,19 +50,15 @@ WITHOUT_EVENTS = {  # drawn as arguments, or by the rows that refer to them
 }
 
 
+# Tables of changes, whose intervals begin at each row but the last, or at each second one.
 SWITCHES = {"SCHED_EVENTS": 1, "GPU_CONTEXT_SWITCH_EVENTS": 2, "FECS_EVENTS": 2}
 
 
-"""Tables of changes, whose intervals begin at each row but the last, or at each second one."""
-
-
+# Arguments of `--show`: each kind is in others of them than every other kind.
 KINDS = [
     ",".join(kind for number, kind in enumerate(SHOW_KINDS, start=1) if number >> bit & 1)
     for bit in range(len(SHOW_KINDS).bit_length())
 ]
-
-
-"""Arguments of `--show`: each kind is in others of them than every other kind."""
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

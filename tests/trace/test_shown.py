@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import nsys_pp
-from nsys_pp.errors import MissingDataError, OptionError
+from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
@@ -36,6 +36,16 @@ DRAWN_ANYWAY = {name for table in TABLES for name in table.names}
 ARGUMENTS = (
     *("size_bytes", "peer", "tag", "stream_id", "cpu", "address", "count", "detail", "event_id", "stack"),
 )
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return tmp_path / "run.pftrace"
+
+
+@pytest.fixture
+def everything(tmp_path: Path) -> Path:
+    return write_everything(tmp_path / "report.sqlite")
 
 
 def assert_activities_are_drawn(importer: Importer, trace: Path, report: Report) -> None:
@@ -109,67 +119,57 @@ def assert_metrics_are_drawn(importer: Importer, report: Report) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
-def test_every_shared_report_comes_back(shared_report: Path, importer: Importer, tmp_path: Path) -> None:
+def test_every_shared_report_comes_back(shared_report: Path, importer: Importer, trace: Path) -> None:
     report = build_report(read_report(shared_report, need=ALL_GROUPS | SHOW_GROUPS))
     if report.activities.is_empty():
         pytest.skip("nothing to show")
-    trace = tmp_path / "run.pftrace"
     nsys_pp.merge([shared_report], trace, detail="jobs", show="all")
     assert_activities_are_drawn(importer, trace, report)
     assert_events_have_arrows(importer, report)
 
 
 @pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
-def test_every_known_table_comes_back(importer: Importer, tmp_path: Path) -> None:
-    path = write_everything(tmp_path / "report.sqlite")
-    report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
-    trace = tmp_path / "run.pftrace"
-    nsys_pp.merge([path], trace, show="all")
+def test_every_known_table_comes_back(importer: Importer, everything: Path, trace: Path) -> None:
+    report = build_report(read_report(everything, need=ALL_GROUPS | SHOW_GROUPS))
+    nsys_pp.merge([everything], trace, show="all")
     assert_activities_are_drawn(importer, trace, report)
     assert_metrics_are_drawn(importer, report)
     assert assert_events_have_arrows(importer, report) == 2
-    rows = set(report.activities["row"].cast(str).unique())
-    assert rows >= {"OS calls", "states", "CPU samples", "CUDA synchronization", "MPI", "UCX", "cuDNN"}
-    assert rows >= {"cuBLAS", "OpenACC", "OpenMP", "profiler overhead", "CUDA overhead", "messages of nsys"}
-    assert rows >= {
-        "page faults on CPUs",
-        "page faults on GPUs",
-        "memory pools",
-        "memory operations",
-        "SOMETHING_NEW",
+    assert {*report.activities["row"].cast(str)} >= {
+        *("OS calls", "states", "CPU samples", "CUDA synchronization", "MPI", "UCX", "cuDNN", "cuBLAS"),
+        *("OpenACC", "OpenMP", "profiler overhead", "CUDA overhead", "messages of nsys", "SOMETHING_NEW"),
+        *("page faults on CPUs", "page faults on GPUs", "memory pools", "memory operations"),
     }
-    under = {(name, gpu) for name, gpu, _, _ in importer.query(None, COUNTERS).iter_rows()}
-    assert {gpu for name, gpu in under if name == "SMs Active [Throughput %]"} == {"GPU 0"}
-    assert {gpu for name, gpu in under if name == "GPU 1: SMs Active [Throughput %]"} == {"system"}
-    assert {gpu for name, gpu in under if name == "device memory in use"} == {"GPU 0"}
-    assert {gpu for name, gpu in under if name == "mlx5_0: IB: Bytes sent"} == {"system"}
-    assert {gpu for name, gpu in under if name == "CPU 2: cycles"} == {"system"}
-    assert {gpu for name, gpu in under if name == "memory pool size"} == {"GPU 0"}
+    owners = {
+        ("SMs Active [Throughput %]", "GPU 0"),
+        ("GPU 1: SMs Active [Throughput %]", "system"),
+        ("device memory in use", "GPU 0"),
+        ("mlx5_0: IB: Bytes sent", "system"),
+        ("CPU 2: cycles", "system"),
+        ("memory pool size", "GPU 0"),
+    }
+    counters = {(name, gpu) for name, gpu, _, _ in importer.query(None, COUNTERS).iter_rows()}
+    assert {counter for counter in counters if counter[0] in dict(owners)} == owners
 
 
 @pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
-def test_each_kind_draws_its_own_rows(tmp_path: Path) -> None:
-    path = write_everything(tmp_path / "report.sqlite")
-    trace = tmp_path / "run.pftrace"
-    without = nsys_pp.merge([path], trace).events
-    events = {kind: nsys_pp.merge([path], trace, show=kind, force=True).events for kind in SHOW_KINDS}
+def test_each_kind_draws_its_own_rows(everything: Path, trace: Path) -> None:
+    without = nsys_pp.merge([everything], trace).events
+    events = {kind: nsys_pp.merge([everything], trace, show=kind, force=True).events for kind in SHOW_KINDS}
     assert not [kind for kind, count in events.items() if count <= without]
 
 
-def test_a_part_with_shown_rows_merges_to_the_same_trace(tmp_path: Path) -> None:
-    path = write_everything(tmp_path / "report.sqlite")
-    (part,) = nsys_pp.extract([path], tmp_path / "report.nspart", show="os,metrics").parts
+def test_a_part_with_shown_rows_merges_to_the_same_trace(tmp_path: Path, everything: Path) -> None:
+    (part,) = nsys_pp.extract([everything], tmp_path / "report.nspart", show="os,metrics").parts
     whole, of_part = tmp_path / "whole.pftrace", tmp_path / "part.pftrace"
-    nsys_pp.merge([path], whole, show="metrics,os")
+    nsys_pp.merge([everything], whole, show="metrics,os")
     nsys_pp.merge([part.output], of_part)
     assert whole.read_bytes() == of_part.read_bytes()
 
 
-def test_a_window_cuts_shown_rows(importer: Importer, tmp_path: Path) -> None:
-    path = write_everything(tmp_path / "report.sqlite")
-    trace = tmp_path / "run.pftrace"
-    nsys_pp.merge([path], trace, show="os", start_ns=0, end_ns=150)
-    report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
+def test_a_window_cuts_shown_rows(importer: Importer, everything: Path, trace: Path) -> None:
+    nsys_pp.merge([everything], trace, show="os", start_ns=0, end_ns=150)
+    report = build_report(read_report(everything, need=ALL_GROUPS | SHOW_GROUPS))
     calls = report.activities.filter(row="OS calls")
     drawn = slices_by_track(importer, trace)
     drawn = drawn.filter(drawn["path"].str.contains("/OS calls "))
@@ -178,16 +178,27 @@ def test_a_window_cuts_shown_rows(importer: Importer, tmp_path: Path) -> None:
     assert sorted(drawn["name"]) == sorted(expected["name"].cast(str))
 
 
-def test_the_default_trace_has_no_more_bytes_with_them(tmp_path: Path) -> None:
-    path = write_everything(tmp_path / "report.sqlite")
+def test_the_default_trace_has_no_more_bytes_with_them(tmp_path: Path, everything: Path) -> None:
     on_request = {name for table in TABLES_ON_REQUEST for name in table.names} - DRAWN_ANYWAY
-    edit(path, "DELETE FROM GPU_METRICS", "DELETE FROM TARGET_INFO_GPU_METRICS")  # the overview has them
-    merged = nsys_pp.merge([path], tmp_path / "whole.pftrace")
-    names = {name for (name,) in select(path, "SELECT name FROM sqlite_master")} & on_request
+    edit(
+        everything, "DELETE FROM GPU_METRICS", "DELETE FROM TARGET_INFO_GPU_METRICS"
+    )  # the overview has them
+    merged = nsys_pp.merge([everything], tmp_path / "whole.pftrace")
+    names = {name for (name,) in select(everything, "SELECT name FROM sqlite_master")} & on_request
     names |= {"SOMETHING_NEW", "SYSTEM_THING", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"}
-    edit(path, *(f'DROP TABLE "{name}"' for name in names))
-    nsys_pp.merge([path], tmp_path / "bare.pftrace")
+    edit(everything, *(f'DROP TABLE "{name}"' for name in names))
+    nsys_pp.merge([everything], tmp_path / "bare.pftrace")
     assert merged.output.read_bytes() == (tmp_path / "bare.pftrace").read_bytes()
+
+
+EPOCH_NS = 1_700_000_000_000_000_000
+ON_GPU: dict[str, list[Row]] = {  # for process 1
+    "CUPTI_ACTIVITY_KIND_RUNTIME": [call(100, 200, 1, globalTid=(1 << 48) | (1 << 24) | 1)],
+    "CUPTI_ACTIVITY_KIND_KERNEL": [
+        op(300, 900, 1, shortName=2, demangledName=2, globalPid=(1 << 48) | (1 << 24))
+    ],
+}
+LAUNCHER = {"NVTX_EVENTS": [push_pop(300, 900, text="load", globalTid=(1 << 48) | (2 << 24) | 2)]}
 
 
 def write_without_gpus(
@@ -215,12 +226,13 @@ def write_without_gpus(
     )
 
 
-def test_reports_without_gpu_operations_are_merged_on_one_clock(importer: Importer, tmp_path: Path) -> None:
-    epoch = 1_700_000_000_000_000_000
+def test_reports_without_gpu_operations_are_merged_on_one_clock(
+    importer: Importer, tmp_path: Path, trace: Path
+) -> None:
     paths = [
-        write_without_gpus(tmp_path / f"{pid}.sqlite", pid=pid, epoch_ns=epoch + 5000 * pid) for pid in (1, 2)
+        write_without_gpus(tmp_path / f"{pid}.sqlite", pid=pid, epoch_ns=EPOCH_NS + 5000 * pid)
+        for pid in (1, 2)
     ]
-    trace = tmp_path / "run.pftrace"
     with pytest.warns(UserWarning, match="no report has GPU operations: CPU ranges"):
         merged = nsys_pp.merge(paths, trace)
     assert (merged.machines, merged.gpus, merged.slices) == (2, 0, 2 * (1 + 40))
@@ -231,20 +243,13 @@ def test_reports_without_gpu_operations_are_merged_on_one_clock(importer: Import
     assert calls["ts"].n_unique() == 1  # the barriers end at once, though recorded UTC differs by 5 us
 
 
-def test_hosts_of_a_run_with_gpus_are_drawn_on_its_clock(importer: Importer, tmp_path: Path) -> None:
-    epoch = 1_700_000_000_000_000_000
-    process = (1 << 48) | (1 << 24)
-    with_gpu: dict[str, list[Row]] = {
-        "CUPTI_ACTIVITY_KIND_RUNTIME": [call(100, 200, 1, globalTid=process + 1)],
-        "CUPTI_ACTIVITY_KIND_KERNEL": [op(300, 900, 1, shortName=2, demangledName=2, globalPid=process)],
-    }
-    thread = (1 << 48) | (2 << 24) | 2
-    with_range = {"NVTX_EVENTS": [push_pop(300, 900, text="load", globalTid=thread)]}
+def test_hosts_of_a_run_with_gpus_are_drawn_on_its_clock(
+    importer: Importer, tmp_path: Path, trace: Path
+) -> None:
     paths = [
-        write_without_gpus(tmp_path / "gpu.sqlite", pid=1, epoch_ns=epoch + 5000, more=with_gpu),
-        write_without_gpus(tmp_path / "host.sqlite", pid=2, epoch_ns=epoch, more=with_range),
+        write_without_gpus(tmp_path / "gpu.sqlite", pid=1, epoch_ns=EPOCH_NS + 5000, more=ON_GPU),
+        write_without_gpus(tmp_path / "host.sqlite", pid=2, epoch_ns=EPOCH_NS, more=LAUNCHER),
     ]
-    trace = tmp_path / "run.pftrace"
     with pytest.warns(UserWarning, match=r"host.sqlite` has no GPU operations: its CPU ranges, and calls of"):
         merged = nsys_pp.merge(paths, trace)
     assert (merged.machines, merged.gpus, merged.slices) == (2, 1, 1 + 1 + 40)
@@ -276,12 +281,6 @@ def test_content_that_was_chosen_is_not_changed(tmp_path: Path) -> None:
             ],
             tmp_path / "b.pftrace",
         )
-
-
-def test_unknown_kinds_are_refused(tmp_path: Path) -> None:
-    path = write_everything(tmp_path / "report.sqlite")
-    with pytest.raises(OptionError, match="unknown kind `osrt`"):
-        nsys_pp.merge([path], tmp_path / "run.pftrace", show="osrt")
 
 
 def write_events(path: Path, waits: int) -> Path:
@@ -319,9 +318,8 @@ def test_several_calls_wait_for_one_record(ending: str, importer: Importer, tmp_
     assert len({end for _, end in flows}) == 3
 
 
-def test_waits_without_an_arrow_are_counted(importer: Importer, tmp_path: Path) -> None:
+def test_waits_without_an_arrow_are_counted(importer: Importer, tmp_path: Path, trace: Path) -> None:
     path = write_events(tmp_path / "report.sqlite", waits=11)
-    trace = tmp_path / "run.pftrace"
     with pytest.warns(UserWarning, match="no arrow to 3 of 11 waits .*: 3 of records that have 8 arrows"):
         nsys_pp.merge([path], trace, show="sync")
     slices_by_track(importer, trace)
@@ -341,9 +339,6 @@ IDS = {name: at for at, name in enumerate(NAMES)}
 
 
 WORLD, OTHER, COPY = 100, 200, 300
-
-
-EPOCH_NS = 1_700_000_000_000_000_000
 
 
 # tables and columns as nsys 2023.4 and 2024.2 wrote them of a program of Open MPI
@@ -489,14 +484,14 @@ def test_parts_have_the_same_messages(importer: Importer, tmp_path: Path) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:.*not joined", "ignore:no report has GPU operations")
-def test_messages_are_drawn_where_no_report_has_gpu_operations(importer: Importer, tmp_path: Path) -> None:
-    trace = tmp_path / "run.pftrace"
+def test_messages_are_drawn_where_no_report_has_gpu_operations(
+    importer: Importer, tmp_path: Path, trace: Path
+) -> None:
     nsys_pp.merge(write_run(tmp_path), trace)
     assert len(read_arrows(importer, trace)) == len(ARROWS)
 
 
 @pytest.mark.filterwarnings("ignore:.*not joined")
-def test_a_window_cuts_messages(importer: Importer, tmp_path: Path) -> None:
-    trace = tmp_path / "run.pftrace"
+def test_a_window_cuts_messages(importer: Importer, tmp_path: Path, trace: Path) -> None:
     nsys_pp.merge(write_run(tmp_path), trace, show="mpi", end_ns=1_150)
     assert sorted(read_arrows(importer, trace)) == [[5, 64, 64]]

@@ -61,9 +61,6 @@ PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 _KINDS = {"weight": "weight_gradient"}
 
 
-_CAUSES = {"optimizer": "compute"}
-
-
 def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Training:
     """Return the training of the simulated reports in `folder`, from their truth; times are true UTC.
 
@@ -233,7 +230,7 @@ def expected_lane_states(causes: pl.DataFrame, jobs: pl.DataFrame, of_rank: dict
         causes.with_columns(
             lane=lane,
             waits_for=pl.col("waits_for").replace_strict(of_rank, default=None, return_dtype=pl.UInt32),
-            cause=pl.col("cause").replace(_CAUSES),
+            cause=pl.col("cause").replace({"optimizer": "compute"}),
         )
         .join(edges, on=["lane", "step"], how="left")
         .sort("lane", "start_ns")
@@ -328,9 +325,6 @@ def build_small_training(rows: Sequence[Row], jobs: Sequence[tuple[int, str, int
     )
 
 
-UNSPLIT = ("message", "collective")
-
-
 def split_either(found: dict[str, int], true: dict[str, int]) -> dict[str, int]:
     """Give the unsplit time of a step to waits and transfers, as far as the truth has more of them.
 
@@ -342,7 +336,7 @@ def split_either(found: dict[str, int], true: dict[str, int]) -> dict[str, int]:
         Cause -> time; what is left of the unsplit time is wrong.
     """
     split = dict(found)
-    for need in UNSPLIT:
+    for need in ("message", "collective"):
         for cause in (f"{need}_wait", f"{need}_transfer"):
             given = min(split.get(need, 0), max(true.get(cause, 0) - split.get(cause, 0), 0))
             if given:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures import simulate
 from nsys_pp.frames.clock import CLOCK, SKEW_NS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import (
@@ -29,9 +28,8 @@ from nsys_pp.frames.training import (
 )
 from nsys_pp.training.causes import build_lane_states, find_last_members, measure_cover
 from nsys_pp.training.messages import pair_messages
-from tests.training.expected_training import SimulatedRun, fill_columns, read_simulated_run
-
-SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
+from tests.training.expected_training import SimulatedRun, fill_columns
+from tests.training.test_messages import record_run
 
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 
@@ -90,8 +88,7 @@ RUNS = {
 def test_bubbles_by_position_and_cause_equal_the_truth_to_the_nanosecond(
     tmp_path: Path, options: str
 ) -> None:
-    simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, options)
     lane_states = lane_states_of(run)
     assert lane_states.schema == LANE_STATES
     assert lane_states.equals(lane_states.sort("lane", "start_ns"))
@@ -99,8 +96,8 @@ def test_bubbles_by_position_and_cause_equal_the_truth_to_the_nanosecond(
 
 
 def test_a_wait_names_the_lane_that_came_last(tmp_path: Path) -> None:
-    simulate.main([str(tmp_path), *SMALL.split(), "--schedule", "gpipe"])
-    waits = lane_states_of(read_simulated_run(tmp_path)).filter(pl.col("cause") == "message_wait")
+    run = record_run(tmp_path, "--schedule gpipe")
+    waits = lane_states_of(run).filter(pl.col("cause") == "message_wait")
     own = waits.group_by("lane", "step", maintain_order=True).agg(
         first=pl.col("waits_for").first().cast(pl.Int64), last=pl.col("waits_for").last().cast(pl.Int64)
     )
@@ -261,15 +258,9 @@ COUNT = 60
 SPACING_NS = 1_000_000
 
 
-def _fill(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """Add the columns that a frame lacks as nulls."""
-    lacking = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
-    return conform(frame.with_columns(lacking), schema)
-
-
 def build_lanes(bounds_ns: list[int | None]) -> pl.DataFrame:
     """Return two lanes of each of two machines, with the bounds of these."""
-    return _fill(
+    return fill_columns(
         pl.DataFrame(
             [
                 {"lane": lane, "clock": lane // 2, "clock_group": 0, "bound_ns": bounds_ns[lane // 2]}
@@ -295,7 +286,7 @@ def build_anchors(apart_ns: int) -> pl.DataFrame:
                 begin = end - 300_000 + 200_000 * member
                 rows.append({"lane": lane, "start_ns": begin, "end_ns": end + member * 2_000})
     anchors = pl.DataFrame(rows).with_columns(kind=pl.lit("collective"), name=pl.lit("AllReduce"))
-    return _fill(anchors, LANE_ANCHORS)
+    return fill_columns(anchors, LANE_ANCHORS)
 
 
 @pytest.mark.parametrize("bounds_ns", [[0, 5_000], [0, 5_000_000], [0, None]])
@@ -324,7 +315,7 @@ def test_buckets_that_follow_each_other_soon_are_of_all_machines() -> None:
         for lane in range(4)
     ]
     anchors = pl.DataFrame(rows).with_columns(kind=pl.lit("collective"), name=pl.lit("ReduceScatter"))
-    anchors = _fill(anchors, LANE_ANCHORS)
+    anchors = fill_columns(anchors, LANE_ANCHORS)
     needed = anchors.filter(lane=0).select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
     late = pl.when(pl.col("lane") == 3).then(pl.col("start_ns") + 30_000).otherwise("start_ns")
     anchors = anchors.with_columns(start_ns=late)
@@ -372,7 +363,7 @@ def test_the_last_member_is_that_of_plain_loops() -> None:
                 events.append((lane, start, end + late + chance.randrange(3_000)))
         events.sort(key=lambda event: event[1])
         rows = [{"lane": lane, "start_ns": start, "end_ns": end} for lane, start, end in events]
-        anchors = _fill(
+        anchors = fill_columns(
             pl.DataFrame(rows).with_columns(
                 kind=pl.lit("collective"), name=pl.lit("AllReduce"), communicator=pl.lit(7)
             ),

@@ -11,7 +11,6 @@ import pytest
 
 import nsys_pp
 from fixtures import simulate
-from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, OP_DETAILS, RANGES, OpDetails
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, JOBS
 from nsys_pp.projection.launches import match_launches
@@ -137,9 +136,7 @@ def test_chunks_are_those_of_the_truth(names: str, options: str, tmp_path: Path)
 
 def complete(columns: Mapping[str, Sequence[object]], schema: pl.Schema) -> pl.DataFrame:
     """Make a frame of `schema` that is null where `columns` say nothing."""
-    frame = pl.DataFrame(columns)
-    absent = [pl.lit(None).alias(name) for name in schema if name not in columns]
-    return conform(frame.with_columns(absent), schema)
+    return fill_columns(pl.DataFrame(columns), schema)
 
 
 Job = tuple[int, str, int, int]

@@ -89,6 +89,11 @@ def true_stages(training: Training) -> list[int | None]:
     return training.lanes.sort("report")["stage"].to_list()
 
 
+@pytest.fixture
+def training() -> Training:
+    return simulate_run("--schedule 1f1b")
+
+
 def test_stages_of_the_roster_come_first_and_order_the_lanes() -> None:
     training = simulate_run("--schedule 1f1b --dp 2 --tp 2 --order dp-tp-pp")
     lanes, notes = build_lanes(roster_of(training, unknown=()), jobs_of(training))
@@ -168,14 +173,6 @@ def test_steps_that_are_cut_do_not_count() -> None:
     assert stages(wrong) != true_stages(training)
 
 
-@pytest.mark.parametrize("bound_ns", [None, 10_000_000])
-def test_clocks_that_are_not_known_well_tell_no_stages(bound_ns: int | None) -> None:
-    training = simulate_run("--schedule 1f1b")
-    lanes, notes = build_lanes(roster_of(training, bound_ns=bound_ns), jobs_of(training))
-    assert lanes["stage"].null_count() == len(lanes)
-    assert "clocks are not known well enough" in notes[0]
-
-
 def delay_replica(training: Training, share: float) -> pl.DataFrame:
     """Return the jobs of a run whose second replica begins later, by a share of a forward."""
     late = training.lanes.filter(replica=1)["report"].implode()
@@ -186,24 +183,33 @@ def delay_replica(training: Training, share: float) -> pl.DataFrame:
     return jobs.with_columns(pl.col(name) + moved for name in times)
 
 
-@pytest.mark.parametrize("share", [0.9, 1.5])
-def test_replicas_that_begin_at_different_times_are_no_stages(share: float) -> None:
-    training = simulate_run("--schedule 1f1b --dp 2 --jitter 0")
-    lanes, notes = build_lanes(roster_of(training), delay_replica(training, share))
+@pytest.mark.parametrize(
+    ("options", "share", "bound_ns", "words"),
+    [
+        ("", 0, None, "clocks are not known well enough"),
+        ("", 0, 10_000_000, "clocks are not known well enough"),
+        # replicas that begin at different times are no stages
+        ("--dp 2 --jitter 0", 0.9, 1_000, "groups of one size"),
+        ("--dp 2 --jitter 0", 1.5, 1_000, "groups of one size"),
+    ],
+)
+def test_times_that_are_not_comparable_tell_no_stages(
+    options: str, share: float, bound_ns: int | None, words: str
+) -> None:
+    training = simulate_run(f"--schedule 1f1b {options}")
+    lanes, notes = build_lanes(roster_of(training, bound_ns=bound_ns), delay_replica(training, share))
     assert lanes["stage"].null_count() == len(lanes)
-    assert "groups of one size" in notes[0]
+    assert words in notes[0]
 
 
-def test_a_lane_without_jobs_has_no_stage_and_stands_last() -> None:
-    training = simulate_run("--schedule 1f1b")
+def test_a_lane_without_jobs_has_no_stage_and_stands_last(training: Training) -> None:
     first = training.lanes["report"][0]
     jobs = jobs_of(training).filter(pl.col("report") != first)
     lanes, _ = build_lanes(roster_of(training), jobs)
     assert lanes.select("rank", "stage").rows() == [(1, 0), (2, 1), (3, 2), (0, None)]
 
 
-def test_stages_that_the_roster_lacks_for_some_are_told() -> None:
-    training = simulate_run("--schedule 1f1b")
+def test_stages_that_the_roster_lacks_for_some_are_told(training: Training) -> None:
     is_known = pl.col("rank") < 2
     some = roster_of(training, unknown=()).with_columns(
         pl.when(is_known).then(name).alias(name) for name in ("stage", "stage_source")
@@ -261,10 +267,9 @@ def test_labels_are_short_and_unique() -> None:
     ],
 )
 def test_first_forwards_tell_no_stages_where_ranks_are_missing(
-    gone: set[int], bound_ns: int | None, why: str
+    gone: set[int], bound_ns: int | None, why: str, training: Training
 ) -> None:
     """The reason is the missing rank, also where clocks are unknown: it has a remedy."""
-    training = simulate_run("--schedule 1f1b")
     found = roster_of(training, bound_ns=bound_ns).filter(~pl.col("rank").is_in(list(gone)))
     lanes, notes = build_lanes(found, jobs_of(training))
     assert lanes["stage"].null_count() == len(lanes) == 4 - len(gone)
@@ -272,8 +277,9 @@ def test_first_forwards_tell_no_stages_where_ranks_are_missing(
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
-def test_stages_are_found_where_one_grid_of_ranks_fits_those_that_are_there(gone: int) -> None:
-    training = simulate_run("--schedule 1f1b")
+def test_stages_are_found_where_one_grid_of_ranks_fits_those_that_are_there(
+    gone: int, training: Training
+) -> None:
     lanes, notes = build_lanes(
         roster_of(training, bound_ns=1_000).filter(pl.col("rank") != gone), jobs_of(training)
     )
@@ -285,8 +291,7 @@ def test_stages_are_found_where_one_grid_of_ranks_fits_those_that_are_there(gone
     ]
 
 
-def test_a_lane_of_unknown_rank_may_be_the_missing_one() -> None:
-    training = simulate_run("--schedule 1f1b")
+def test_a_lane_of_unknown_rank_may_be_the_missing_one(training: Training) -> None:
     found = roster_of(training).with_columns(rank=pl.when(pl.col("rank") != 1).then("rank"))
     lanes, _ = build_lanes(found, jobs_of(training))
     assert stages(lanes) == true_stages(training)

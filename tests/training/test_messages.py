@@ -14,7 +14,7 @@ import nsys_pp
 from fixtures import simulate
 from fixtures.recording.export import write_report
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.report import REQUESTS, Report
+from nsys_pp.frames.report import REQUESTS
 from nsys_pp.frames.training import (
     FIRST_FORWARDS,
     MESSAGES,
@@ -50,9 +50,13 @@ def messages_of(known: SimulatedReport, *, with_requests: bool = True) -> pl.Dat
     )
 
 
-def launched_ops_of(report: Report) -> LaunchedOps:
+def messages_by_ranges(path: Path, *, preset: str) -> pl.DataFrame:
+    """Find the messages of a report, of which only the names of ranges tell something."""
+    report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
     launches = match_launches(report.api_calls, report.gpu_ops)
-    return LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
+    jobs, _ = name_message_jobs(report, launches, preset=preset)
+    ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
+    return find_messages(ops, requests=REQUESTS.to_frame(), jobs=jobs)
 
 
 def true_messages(truth: dict[str, pl.DataFrame], report: str) -> pl.DataFrame:
@@ -124,9 +128,7 @@ def test_the_message_of_the_thread_around_a_launch_names_it(tmp_path: Path) -> N
         for start in at
     ]
     path = write_report(tmp_path / "r.sqlite", ranges=ranges, api_calls=calls, kernels=kernels)
-    report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
-    jobs, _ = name_message_jobs(report, match_launches(report.api_calls, report.gpu_ops), preset="plain")
-    found = find_messages(launched_ops_of(report), requests=REQUESTS.to_frame(), jobs=jobs)
+    found = messages_by_ranges(path, preset="plain")
     told = zip(found["start_ns"] - 2000, found["verb"].cast(pl.String), found["micro_batch"], strict=True)
     assert {start: (verb, micro_batch) for start, verb, micro_batch in told} == at
 
@@ -151,9 +153,7 @@ def test_pytorch_names_the_ranks_of_a_message(tmp_path: Path) -> None:
             for start in starts
         ],
     )
-    report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
-    jobs, _ = name_message_jobs(report, match_launches(report.api_calls, report.gpu_ops), preset="torch")
-    found = find_messages(launched_ops_of(report), requests=REQUESTS.to_frame(), jobs=jobs)
+    found = messages_by_ranges(path, preset="torch")
     assert found.select(pl.col("verb").cast(pl.String), "rank", "peer").rows() == [
         ("send", 3, 1),
         ("receive", 3, 0),
@@ -174,6 +174,11 @@ BUFFERED = "--buffered-bytes 100000000"
 
 
 WINDOWS = "--window-ms 40 --steps 3"
+
+
+def record_run(folder: Path, options: str) -> SimulatedRun:
+    simulate.main([str(folder), *SMALL.split(), *options.split()])
+    return read_simulated_run(folder)
 
 
 def transfers_of(run: SimulatedRun) -> tuple[pl.DataFrame, list[str]]:
@@ -231,8 +236,7 @@ RUNS = {
 @pytest.mark.few(2)
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
 def test_arrows_are_the_messages_of_which_both_sides_are_recorded(tmp_path: Path, options: str) -> None:
-    simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, options)
     found, _ = transfers_of(run)
     assert found.schema == TRANSFERS
     assert found["send_start_ns"].is_sorted()
@@ -262,8 +266,7 @@ def hide_names(messages: pl.DataFrame) -> pl.DataFrame:
 def test_the_order_of_jobs_tells_directions_that_names_do_not(
     options: str, share: float, tmp_path: Path
 ) -> None:
-    simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, options)
     jobs = run.jobs
     if jobs["chunk"].n_unique() > 1:
         place = run.lanes.select("lane", place="stage")
@@ -277,9 +280,7 @@ def test_the_order_of_jobs_tells_directions_that_names_do_not(
 
 @pytest.mark.parametrize("payload", ["", PAYLOAD])
 def test_no_pair_of_a_fold_is_wrong_where_names_have_no_direction(payload: str, tmp_path: Path) -> None:
-    options = f"{SMALL} --schedule dualpipev {BUFFERED} {payload}"
-    simulate.main([str(tmp_path), *options.split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, f"--schedule dualpipev {BUFFERED} {payload}")
     found, _ = pair_messages(
         lanes=run.lanes, messages=hide_names(run.messages), steps=steps_of(run), jobs=run.jobs
     )
@@ -290,8 +291,7 @@ def test_no_pair_of_a_fold_is_wrong_where_names_have_no_direction(payload: str, 
 @pytest.mark.parametrize("options", ["", "--dp 2", f"--tp 2 {BUFFERED}"])
 def test_names_with_ranks_name_the_peer(options: str, tmp_path: Path) -> None:
     """The ranks are those in the group of a pipeline, of which there are several."""
-    simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, options)
     is_onward = (pl.col("verb") == "send") == (pl.col("direction") == "forward")
     named = run.messages.join(run.lanes.select("lane", rank="stage"), on="lane").with_columns(
         rank="rank_right", peer=pl.col("rank_right") + pl.when(is_onward).then(1).otherwise(-1)
@@ -318,8 +318,7 @@ def test_two_gpus_that_exchange_with_nobody_else_are_peers(report: str, shared_r
 
 
 def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
-    simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, "--missing-ranks 1")
     found, notes = transfers_of(run)
     expected = true_transfers(run)
     assert len(found) == len(expected) == 32
@@ -333,8 +332,7 @@ def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(
     are_stages_known: bool, buffered: str, tmp_path: Path
 ) -> None:
     """Names tell no parts of the model."""
-    simulate.main([str(tmp_path), *SMALL.split(), *f"--schedule dualpipev {MEGATRON} {buffered}".split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, f"--schedule dualpipev {MEGATRON} {buffered}")
     unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("stage", "replica", "tensor")]
     found, notes = transfers_of(
         run if are_stages_known else replace(run, lanes=run.lanes.with_columns(unknown))
@@ -392,12 +390,9 @@ def test_one_message_that_both_sides_name_tells_how_many_are_missing() -> None:
 
 def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path: Path) -> None:
     """Three stages are said to follow each other, of which one is missing between the first two."""
-    simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, "--missing-ranks 1")
     dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
-    found, notes = pair_messages(
-        lanes=dense, messages=run.messages, steps=steps_of(run), jobs=RUN_JOBS.to_frame()
-    )
+    found, notes = transfers_of(replace(run, lanes=dense))
     assert len(found) == 32
     assert set(found.select("sender", "receiver").rows()) == {(1, 2), (2, 1)}
     assert [note.partition(",")[0] for note in notes] == [
@@ -406,13 +401,9 @@ def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path:
 
 
 def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path: Path) -> None:
-    options = f"{SMALL} --missing-ranks 2 {PAYLOAD} --init-communicators"
-    simulate.main([str(tmp_path), *options.split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, f"--missing-ranks 2 {PAYLOAD} --init-communicators")
     dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
-    found, notes = pair_messages(
-        lanes=dense, messages=run.messages, steps=steps_of(run), jobs=RUN_JOBS.to_frame()
-    )
+    found, notes = transfers_of(replace(run, lanes=dense))
     assert set(found.select("sender", "receiver").rows()) == {(0, 1), (1, 0)}
     assert len(found) == len(true_transfers(run)) == 32
     assert notes == ["64 sends and receives have no other side, or it is not recognised, and are not paired"]
@@ -432,8 +423,7 @@ def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path:
 def test_of_several_lanes_the_one_whose_messages_end_together_is_the_peer_or_none(
     tmp_path: Path, options: str, share: float
 ) -> None:
-    simulate.main([str(tmp_path), *f"{SMALL} {options}".split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, f"{options}")
     unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("replica", "tensor")]
     found, notes = transfers_of(replace(run, lanes=run.lanes.with_columns(unknown)))
     assert agrees_with_truth(run, found, share=share)
@@ -445,8 +435,7 @@ def test_of_several_lanes_the_one_whose_messages_end_together_is_the_peer_or_non
     "options", ["--schedule interleaved", "--schedule gpipe", f"--schedule 1f1b {MEGATRON}"]
 )
 def test_rings_between_replicas_are_no_messages_of_the_pipeline(options: str, tmp_path: Path) -> None:
-    simulate.main([str(tmp_path), *f"{SMALL} --pp 2 --dp 2 --ring {options}".split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, f"--pp 2 --dp 2 --ring {options}")
     assert agrees_with_truth(run, transfers_of(run)[0])
 
 
@@ -454,8 +443,7 @@ def test_rings_between_replicas_are_no_messages_of_the_pipeline(options: str, tm
 def test_two_ranks_exchange_all_messages_though_stages_and_clocks_are_unknown(
     bound_ns: int | None, tmp_path: Path
 ) -> None:
-    simulate.main([str(tmp_path), *f"{SMALL} --pp 2 --schedule interleaved {BUFFERED}".split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, f"--pp 2 --schedule interleaved {BUFFERED}")
     unknown = {name: pl.lit(None, pl.Int64) for name in ("stage", "replica", "tensor")}
     lanes = run.lanes.with_columns(bound_ns=pl.lit(bound_ns, pl.Int64), **unknown)
     found, notes = transfers_of(replace(run, lanes=lanes))
@@ -470,8 +458,7 @@ def test_two_ranks_exchange_all_messages_though_stages_and_clocks_are_unknown(
 def test_stages_that_first_forwards_imply_are_compared_with_the_ends_of_messages(
     stages: list[int], is_right: bool, tmp_path: Path
 ) -> None:
-    simulate.main([str(tmp_path), *f"{SMALL} {MEGATRON}".split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, f"{MEGATRON}")
     stage = pl.Series("stage", stages, pl.Int64)
     lanes = run.lanes.sort("lane").with_columns(stage, stage_source=pl.lit(FIRST_FORWARDS))
     found, _ = transfers_of(replace(run, lanes=lanes))
@@ -479,8 +466,7 @@ def test_stages_that_first_forwards_imply_are_compared_with_the_ends_of_messages
 
 
 def test_clocks_that_are_wrong_by_more_than_their_bounds_make_pairs_doubtful(tmp_path: Path) -> None:
-    simulate.main([str(tmp_path), *f"{SMALL} --pp 2 {MEGATRON}".split()])
-    run = read_simulated_run(tmp_path)
+    run = record_run(tmp_path, f"--pp 2 {MEGATRON}")
     late = pl.when(pl.col("lane") == 1).then(5_000_000).otherwise(0)
     moved = run.messages.with_columns(pl.col("start_ns", "end_ns", "launch_ns") + late)
     lanes = run.lanes.with_columns(bound_ns=pl.lit(1_000, pl.Int64))

@@ -225,9 +225,7 @@ def test_names_of_real_programs_are_told_apart(names: tuple[str, ...], preset: s
 def test_the_preset_that_names_the_most_ranges_comes_first() -> None:
     names = [*[f"PP:0F{at}" for at in range(6)], *[f"forward_{at}" for at in range(2)]]
     rules = choose_rules(ranges_of(*names))
-    assert rules.name == "torch"
-    assert rules.share == 6 / 8
-    assert rules.others == ("plain",)
+    assert (rules.name, rules.share, rules.others) == ("torch", 6 / 8, ("plain",))
     title = load_preset("torch").title
     assert rules.describe() == f"preset `torch` ({title}): 75 % of what looks like jobs; then `plain`"
 

@@ -345,11 +345,7 @@ def test_no_schedule_is_taken_for_another(shape: tuple[str, int, int, int], are_
 
 def test_an_order_that_is_no_schedule_is_unknown() -> None:
     training = build_scheduled_run("1f1b", stages=4, micro_batches=16)
-    shuffled = training.jobs.with_columns(
-        pl.col("start_ns", "end_ns", "compute_start_ns", "compute_end_ns")
-        .shuffle(seed=1)
-        .over("lane", "step")
-    )
+    shuffled = training.jobs.with_columns(pl.col(TIMES).shuffle(seed=1).over("lane", "step"))
     found = recognise(replace(training, jobs=shuffled))
     assert (found.name, found.source) == ("unknown", "")
     assert found.agreement < 0.8
@@ -362,8 +358,7 @@ def test_a_longer_warm_up_is_no_1f1b_however_many_micro_batches_agree() -> None:
     first = pl.col("place").filter(pl.col("kind") == "backward").min().over("lane")
     later = pl.col("place") - first
     moved = pl.when(later == 0).then(1000).when(later == 1).then(-1000).otherwise(0)
-    times = ("start_ns", "end_ns", "compute_start_ns", "compute_end_ns")
-    found = recognise(replace(training, jobs=placed.with_columns(pl.col(name) + moved for name in times)))
+    found = recognise(replace(training, jobs=placed.with_columns(pl.col(name) + moved for name in TIMES)))
     assert found.agreement > 0.95
     assert found.name == "unknown"
     assert "another warm-up" in found.reason
@@ -545,38 +540,29 @@ def test_the_optimizer_comes_last() -> None:
     )
 
 
-def test_steps_of_which_a_job_is_missing_or_unknown_have_no_ideal() -> None:
+def test_steps_of_which_jobs_are_missing_unknown_or_wait_for_each_other_have_no_ideal() -> None:
     training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4))
     is_odd = (pl.col("step") == 1) & (pl.col("lane") == 0) & (pl.col("kind") == "backward")
     lost = training.jobs.filter(~(is_odd & (pl.col("micro_batch") == 3))).with_columns(
         job=pl.int_range(pl.len())
     )
-    note = "1 steps have no ideal: some of their forwards and backwards are unknown or missing"
+    unknown = "some of their forwards and backwards are unknown or missing"
     ideal, notes = ideal_of(replace(training, jobs=lost))
     assert ideal["step"].unique().to_list() == [0, 1]
     assert not notes  # nobody waits for a backward of the first stage
-    for change in (
-        training.jobs.filter((pl.col("step") == 0) | (pl.col("micro_batch") != 3) | (pl.col("lane") == 0)),
-        training.jobs.with_columns(virtual_stage=pl.when(~is_odd).then("virtual_stage")),
-        training.jobs.with_columns(micro_batch=pl.when(is_odd).then(0).otherwise("micro_batch")),
+    is_first = (pl.col("step") == 1) & (pl.col("lane") == 0) & (pl.col("kind") == "forward")
+    late = pl.when(is_first & (pl.col("micro_batch") == 0)).then(100_000).otherwise(0)
+    few = (pl.col("step") == 0) | (pl.col("micro_batch") != 3) | (pl.col("lane") == 0)
+    for change, why in (
+        (training.jobs.filter(few), unknown),
+        (training.jobs.with_columns(virtual_stage=pl.when(~is_odd).then("virtual_stage")), unknown),
+        (training.jobs.with_columns(micro_batch=pl.when(is_odd).then(0).otherwise("micro_batch")), unknown),
+        (training.jobs.with_columns(pl.col("compute_start_ns") + late), "their jobs have a dependency cycle"),
     ):
         jobs = change.with_columns(job=pl.int_range(pl.len(), dtype=pl.UInt32))
         ideal, notes = ideal_of(replace(training, jobs=jobs))
         assert ideal["step"].unique().to_list() == [0]
-        assert notes == [note]
-
-
-def test_jobs_that_wait_for_each_other_have_no_ideal_and_nobody_hangs() -> None:
-    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4))
-    is_first = (pl.col("step") == 1) & (pl.col("lane") == 0) & (pl.col("kind") == "forward")
-    turned = training.jobs.with_columns(
-        compute_start_ns=pl.when(is_first & (pl.col("micro_batch") == 0))
-        .then(pl.col("compute_start_ns") + 100_000)
-        .otherwise("compute_start_ns")
-    )
-    ideal, notes = ideal_of(replace(training, jobs=turned))
-    assert ideal["step"].unique().to_list() == [0]
-    assert notes == ["1 steps have no ideal: their jobs have a dependency cycle"]
+        assert notes == [f"1 steps have no ideal: {why}"]
 
 
 def test_one_replica_that_lacks_jobs_spoils_no_other() -> None:

@@ -1,4 +1,4 @@
-"""None"""
+"""Sums of kernels, stretches of compute and activities of hosts, against their definitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
 from nsys_pp.frames.training import (
     COMPUTE_SEGMENTS,
@@ -21,9 +20,8 @@ from nsys_pp.frames.training import (
 from nsys_pp.training.gaps import ACTIVITIES, find_activities
 from nsys_pp.training.kernels import build_compute_segments, find_segments, sum_kernels
 from nsys_pp.training.launched import LaunchedOps
-from nsys_pp.training.sums import (
-    measure_families,
-)
+from nsys_pp.training.sums import measure_families
+from tests.draws import place_after_gaps
 
 KINDS = ["kernel", "graph", "memcpy", "memset"]
 
@@ -33,6 +31,7 @@ def ops(rows: list[tuple[str, int, str, int, int]]) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {
+                "op_id": at,
                 "kind": kind,
                 "process_key": 1,
                 "device_id": device,
@@ -41,7 +40,7 @@ def ops(rows: list[tuple[str, int, str, int, int]]) -> pl.DataFrame:
                 "end_ns": end,
             }
             | {"is_communication": name.startswith("nccl")}
-            for kind, device, name, start, end in rows
+            for at, (kind, device, name, start, end) in enumerate(rows)
         ],
         schema=GPU_OPS,
     )
@@ -111,26 +110,11 @@ def test_sums_equal_their_definition(
 Span = tuple[int, int]
 
 
-def ops_of(spans: list[Span]) -> pl.DataFrame:
-    return pl.DataFrame(spans, schema=["start_ns", "end_ns"], orient="row").with_columns(
-        op_id=pl.int_range(pl.len()), kind=pl.lit("kernel"), process_key=pl.lit(1), device_id=pl.lit(0),
-        context_id=pl.lit(1), stream_id=pl.lit(7), correlation_id=pl.lit(None), name=pl.lit("gemm"),
-        is_communication=pl.lit(False), graph_id=pl.lit(None),
-    ).pipe(conform, GPU_OPS)  # fmt: skip
-
-
-def steps_of(spans: list[Span]) -> pl.DataFrame:
-    return pl.DataFrame(spans, schema=["start_ns", "end_ns"], orient="row").with_columns(
-        process_key=pl.lit(1), device_id=pl.lit(0), step=pl.int_range(pl.len()), is_numbered=pl.lit(False),
-        name=pl.lit(None), source=pl.lit("jobs"), host_start_ns=pl.lit(None), host_end_ns=pl.lit(None),
-        is_partial=pl.lit(False), confidence=pl.lit(None), reason=pl.lit(None),
-        first_op_ns=pl.lit(None), last_op_ns=pl.lit(None),
-    ).pipe(conform, STEPS)  # fmt: skip
-
-
-def compute_segments_of(ops: list[Span], steps: list[Span]) -> pl.DataFrame:
-    launched = LaunchedOps(gpu_ops=ops_of(ops), api_calls=API_CALLS.to_frame(), launches=LAUNCHES.to_frame())
-    return build_compute_segments(find_segments(launched, steps_of(steps)), launched.devices)
+def compute_segments_of(kernels: list[Span], spans: list[Span]) -> pl.DataFrame:
+    gpu_ops = ops([("kernel", 0, "gemm", *span) for span in kernels])
+    launched = LaunchedOps(gpu_ops=gpu_ops, api_calls=API_CALLS.to_frame(), launches=LAUNCHES.to_frame())
+    frame = steps([(0, step, *span) for step, span in enumerate(spans)])
+    return build_compute_segments(find_segments(launched, frame), launched.devices)
 
 
 def defined(ops: list[Span], steps: list[Span]) -> list[tuple[int | None, int, int, int]]:
@@ -224,15 +208,6 @@ def test_each_moment_counts_for_the_innermost_item(
 STEP_LENGTHS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=4)
 
 
-def place(steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Put steps one after the other, each after a gap."""
-    placed, at = [], 0
-    for gap, length in steps:
-        placed.append((at + gap, at + gap + length))
-        at += gap + length
-    return placed
-
-
 KERNELS = st.lists(
     st.tuples(st.sampled_from(["GEMM", "copy"]), st.integers(-3, 60), st.integers(0, 9)), max_size=12
 )
@@ -243,7 +218,7 @@ KERNELS = st.lists(
 def test_kernels_are_of_the_step_that_they_start_in(
     kernels: list[tuple[str, int, int]], drawn: list[tuple[int, int]]
 ) -> None:
-    steps = [(number, *span) for number, span in enumerate(place(drawn))]
+    steps = [(number, *span) for number, span in enumerate(place_after_gaps(drawn))]
     rows = [(family, start, start + length) for family, start, length in kernels]
     found = measure_families(
         pl.DataFrame(rows, schema=FAMILY_TIMES, orient="row"),

@@ -283,12 +283,16 @@ AFTER_MESSAGE = {
 }
 
 
+@pytest.fixture
+def program() -> Program:
+    return Program()
+
+
 @pytest.mark.parametrize("events", [True, False], ids=["events", "no events"])
 @pytest.mark.parametrize(("launched", "expected"), AFTER_MESSAGE.values(), ids=AFTER_MESSAGE)
 def test_what_follows_a_message_leaves_the_wait_to_it(
-    launched: list[tuple[str, int, int, list[int]]], expected: list[str], events: bool
+    launched: list[tuple[str, int, int, list[int]]], expected: list[str], events: bool, program: Program
 ) -> None:
-    program = Program()
     receive_late(program)
     for one in launched:
         program.launch(*one)
@@ -297,8 +301,7 @@ def test_what_follows_a_message_leaves_the_wait_to_it(
     assert found[1][2] - found[1][1] > 12_000_000
 
 
-def test_an_event_whose_record_is_unknown_is_the_last_operation_that_ended() -> None:
-    program = Program()
+def test_an_event_whose_record_is_unknown_is_the_last_operation_that_ended(program: Program) -> None:
     receive_late(program)
     program.launch(GEMM, COMPUTE, 50_000, [RECEIVE])
     last = program.ops[-1]
@@ -308,8 +311,7 @@ def test_an_event_whose_record_is_unknown_is_the_last_operation_that_ended() -> 
     assert "message" in [piece[0] for piece in pieces_of(waits_of(program, stream_calls=waits_only))]
 
 
-def test_what_nothing_explains_is_unknown() -> None:
-    program = Program()
+def test_what_nothing_explains_is_unknown(program: Program) -> None:
     program.launch(GEMM, COMPUTE, 50_000, [])
     program.launch(GEMM, COMPUTE, 50_000, [])
     last = program.ops[-1]
@@ -321,8 +323,7 @@ def test_what_nothing_explains_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("early_ns", [0, 40_000])
-def test_a_synchronous_copy_may_return_before_its_end(early_ns: int) -> None:
-    program = Program()
+def test_a_synchronous_copy_may_return_before_its_end(early_ns: int, program: Program) -> None:
     program.launch(GEMM, COMPUTE, 50_000, [])
     program.launch(COPY, COMPUTE, 18_000_000, [])
     copied = program.ops[-1]

@@ -284,6 +284,7 @@ def visit(
     return Visit(**_start_driver().visit(job))
 
 
+# Sorted frame times in ms while the page pans over everything, zooms in, and pans at 2 % of it.
 FRAMES = """(async () => {
   const { start, end } = nsysChart.state();
   const frame = () => new Promise((done) => requestAnimationFrame(done));
@@ -305,6 +306,3 @@ FRAMES = """(async () => {
   found.pan_close = await measure((at) => nsysChart.view(start + span * (0.3 + at / 8000), start + span * (0.32 + at / 8000)));
   return found;
 })()"""
-
-
-"""Sorted frame times in ms while the page pans over everything, zooms in, and pans at 2 % of it."""
