@@ -300,18 +300,17 @@ class WhatIf:
     def _compute(self) -> pl.DataFrame:
         """Compute of jobs of schedules: piece, time_ns, and lane, stage, step, kind, chunk and job."""
         pieces, jobs = self.graph.pieces, self.training.jobs
-        is_job = jobs["kind"].is_in(SCHEDULED_KINDS).gather(np.maximum(pieces.job, 0)).to_numpy()
-        chosen = np.flatnonzero(self._choose("compute", None) & is_job & (pieces.job >= 0))
+        chosen = np.flatnonzero(self._choose("compute", None))
         of_piece = {
             "piece": chosen,
             "job": pieces.job[chosen],
             "time_ns": (pieces.end - pieces.start)[chosen],
         }
-        return (
-            pl.DataFrame(of_piece)
-            .join(jobs.select("lane", "step", "kind", "chunk", job=pl.col("job").cast(pl.Int64)), on="job")
-            .join(self.training.lanes.select("lane", "stage"), on="lane")
+        scheduled = jobs.filter(pl.col("kind").is_in(SCHEDULED_KINDS)).select(
+            "lane", "step", "kind", "chunk", job=pl.col("job").cast(pl.Int64)
         )
+        lanes = self.training.lanes.select("lane", "stage")
+        return pl.DataFrame(of_piece).join(scheduled, on="job").join(lanes, on="lane")
 
     def _even_out(self, jobs: list[str], mean: list[str]) -> Change:
         """Let the mean job by some columns be as long as the mean of these by others of them."""

@@ -7,6 +7,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 
+from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import Training
 from nsys_pp.output.files import replace_file
@@ -17,13 +18,21 @@ from nsys_pp.output.trace.run_tracks import GpuRow, draw_training
 
 
 def export_trace(training: Training, path: Path, options: ExportOptions) -> ExportResult:
-    """Write a trace: a row per machine and lane, in the order of lanes; reads `force`."""
+    """Write a trace: a row per machine and lane, in the order of lanes; reads `force`.
+
+    Raises:
+        MissingDataError: There is nothing to draw.
+    """
     lanes = training.lanes.select("lane", "machine", "gpu", "label").rows()
     rows = {
         lane: GpuRow(machine=machine or "", row=" · ".join(filter(None, (label, gpu))))
         for lane, machine, gpu, label in lanes
     }
     drawings, placed = draw_training(training, rows), []
+    if not drawings:
+        raise MissingDataError(
+            "there are no jobs, messages or steps by ranges to draw", "draw a chart instead"
+        )
     for number, machine in enumerate(dict.fromkeys(row.machine for row in rows.values())):
         drawing = drawings[machine]
         placement = Placement(
