@@ -57,6 +57,23 @@ def test_the_verdict_has_the_same_gain(slow: Path) -> None:
     assert found.gain_ns == pytest.approx(result.predictions["most_gain_ns"].item(), rel=0.01)
 
 
+def test_a_comparison_has_the_gain_of_the_replay(slow: Path, tmp_path: Path) -> None:
+    simulate.main([*OPTIONS.split(), str(tmp_path)])
+    steps, rank = (
+        next(finding for finding in nsys_pp.compare(tmp_path, slow).verdict.findings if finding.kind == kind)
+        for kind in ("step", "rank")
+    )
+    assert rank.gain_ns == pytest.approx(steps.gain_ns, rel=0.1)
+
+
+def test_lengths_are_evened_out_and_explain_what_no_rank_does(tmp_path: Path) -> None:
+    simulate.main([*OPTIONS.split(), "--vary-lengths", "0.5", str(tmp_path)])
+    done = nsys_pp.whatif(tmp_path, layout="pp=2,dp=2")
+    gains = dict(done.predictions.select("change", "gain_fraction").iter_rows())
+    assert gains["heal lengths"] > 2 * gains["heal all"]
+    assert any("vary in length" in note for note in done.notes)
+
+
 def test_a_table_says_how_far_to_trust_it(slow: Path, tmp_path: Path) -> None:
     done = succeed("whatif", slow, "--layout", "pp=2,dp=2", "--heal", "rank=3")
     assert "heal rank=3" in done.stdout

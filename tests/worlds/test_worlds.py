@@ -31,6 +31,8 @@ from tests.worlds.draw import (
     to_arguments,
 )
 from tests.worlds.tables import list_breaks
+from tests.worlds.twins import CHANGES as QUESTIONS
+from tests.worlds.twins import build_twin_table, score_twins
 from tests.worlds.verdicts import FAULTS, add_fault, build_verdict_tables, draw_healthy, score_world
 from tests.worlds.world import LAYOUT, WorldScore, run_seed
 
@@ -212,3 +214,15 @@ def test_errors_of_clocks_are_no_change_of_steps() -> None:
     """The clocks of both runs are uncertain by more than a step, one by hundreds of ms."""
     score = score_comparison(31_000_004, "none")
     assert score.lines[0].startswith("Steps take the same time within noise")
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "seed", range(98_200_012, 98_200_012 + len(QUESTIONS)), ids=lambda seed: QUESTIONS[seed % len(QUESTIONS)]
+)
+def test_a_prediction_is_near_or_refused(seed: int) -> None:
+    for score in score_twins(seed):
+        apart = 0.03 * score.step_ns
+        assert score.failed == ""
+        assert score.refused or score.least_ns - apart <= score.gain_ns <= score.most_ns + apart
+        assert score.change in build_twin_table([score])
