@@ -272,7 +272,7 @@ class _Edges:
         """Sort the edges by the level of the moment that they end at, and this."""
         edges = np.concatenate(self._parts, axis=1)
         level = _find_levels(edges[0], edges[1], int(edges[1].max()) + 1)
-        order = np.lexsort((edges[1], level[edges[1]]))
+        order = np.argsort(level[edges[1]] * len(level) + edges[1])
         source, to, delay_ns, of_piece, of_kernel = edges[:, order]
         first = np.flatnonzero(np.diff(to, prepend=-1))
         moment = to[first]
