@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.arrays.names import is_matched
+from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.part import LOSS, REPORT
@@ -175,7 +175,7 @@ def count_rows(report: Report) -> dict[str, int]:
     """Count the rows by table; for tables that were read, without rows of names and rows without times."""
     ops = report.gpu_ops
     # NCCL's own ranges; their domain has no name if it was created before the capture
-    is_nccl = is_matched(report.ranges["domain"], "^NCCL$") | is_matched(report.ranges["name"], "^nccl")
+    is_nccl = is_named(report.ranges["domain"], "^NCCL$") | is_named(report.ranges["name"], "^nccl")
     return {
         **report.recorded,
         "ranges": len(report.ranges),

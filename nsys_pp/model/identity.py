@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import index_column, list_distinct, numbers, pack
+from nsys_pp.arrays.columns import gather, list_distinct, numbers, pack
 from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import (
@@ -433,7 +433,7 @@ def _list_used(raw: RawReport, gpu_ops: pl.DataFrame) -> list[tuple[int, int]]:
     else:
         process, device = list_process_keys(raw["contexts"]), raw["contexts"]["device"]
     first = find_first_rows(pack(numbers(process), numbers(device)))
-    pairs = zip(index_column(process, first).to_list(), index_column(device, first).to_list(), strict=True)
+    pairs = zip(gather(process, first).to_list(), gather(device, first).to_list(), strict=True)
     return sorted(pair for pair in pairs if None not in pair)
 
 

@@ -13,7 +13,7 @@ from nsys_pp.arrays.columns import (
     keep_rows,
     numbers,
 )
-from nsys_pp.arrays.names import is_matched, list_names
+from nsys_pp.arrays.names import is_named, list_names
 from nsys_pp.arrays.search import expand_windows, find_first, find_first_rows, find_last
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_frame, build_nulls
@@ -170,7 +170,7 @@ def _pair(
 
 def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
     """List the ranges that NCCL pushes around requests, by start."""
-    is_request = is_matched(ranges["name"], _REQUEST)
+    is_request = is_named(ranges["name"], _REQUEST)
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
     requests = keep_rows(ranges[columns], is_request)
     names = list_names(requests["name"])

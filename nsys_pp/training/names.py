@@ -620,8 +620,8 @@ def _match_keys(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str, 
     for number, rule in enumerate(rules):
         if rest.is_empty():
             break
-        is_matched = rest.select(matches(rule)).to_series()
-        own, rest = rest.filter(is_matched), rest.filter(~is_matched)
+        is_named = rest.select(matches(rule)).to_series()
+        own, rest = rest.filter(is_named), rest.filter(~is_named)
         named = [pl.lit(number, pl.UInt32).alias("rule")]
         used = [group for group in rule.groups if group in groups]
         if used:

@@ -289,7 +289,7 @@ def _mark_unfinished_steps(steps: _StepBounds, process: Int64s, ops: LaunchedOps
     have run: it counts for all. `process`: of each step.
     """
     # copies and sets of no bytes have no operation either
-    is_unfinished = ops.calls.contain(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}")
+    is_unfinished = ops.calls.match(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}")
     is_unfinished[ops.launches["call_row"].to_numpy()] = False
     rows = np.flatnonzero(is_unfinished)
     mark = np.zeros(len(process), dtype=np.bool_)
