@@ -223,21 +223,17 @@ def _expand(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> 
     if exists or named.is_symlink():
         return [named]
     if _NSYS_PATTERN.search(str(named)):
-        return _match_nsys_pattern(named, suffixes, unreadable)
+        # as in `nsys profile -o`, which appends the suffix itself
+        pattern = _NSYS_PATTERN.sub("*", str(named))
+        if named.suffix.lower() in suffixes:
+            return _match(Path(pattern), suffixes, unreadable, named=named)
+        found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
+        if not found:
+            return _match(Path(pattern), suffixes, unreadable, named=named)
+        return sorted(found, key=order_of_path)
     if any(character in str(named) for character in "*?["):
         return _match(named, suffixes, unreadable)
     raise ReportError(f"`{named}` does not exist", "check the name and the folder")
-
-
-def _match_nsys_pattern(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
-    """Expand a name as in `nsys profile -o`, which appends the suffix itself."""
-    pattern = _NSYS_PATTERN.sub("*", str(named))
-    if named.suffix.lower() in suffixes:
-        return _match(Path(pattern), suffixes, unreadable, named=named)
-    found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
-    if not found:
-        return _match(Path(pattern), suffixes, unreadable, named=named)
-    return sorted(found, key=order_of_path)
 
 
 def _glob(pattern: Path) -> list[Path]:

@@ -250,11 +250,6 @@ def _draw_gpu(canvas: _Canvas, devices: pl.DataFrame, path: Path, detail: Detail
     _draw_ranges(canvas, projections, path)
     busy = (BUSY, "%", busy_percent(ops["start_ns"], ops["end_ns"]))
     canvas.draw_counters(path, metrics, counters, [busy])
-    _draw_operations(canvas, ops, path, with_streams=detail != "ranges")
-
-
-def _draw_operations(canvas: _Canvas, ops: pl.DataFrame, path: Path, *, with_streams: bool) -> None:
-    """Draw the communication of a GPU, and its streams."""
     track = canvas.add_track((*path, "communication"), 20)
     details = canvas.view.report.op_details
     shared = keep_rows(ops, ops["is_communication"].to_numpy()).with_columns(
@@ -262,7 +257,7 @@ def _draw_operations(canvas: _Canvas, ops: pl.DataFrame, path: Path, *, with_str
     )
     shared = operation_slices(shared, details)
     canvas.draw(flat_subtracks(shared, all_of(shared, track)))
-    if with_streams:
+    if detail != "ranges":
         _draw_streams(canvas, ops, operation_slices(ops, details), path)
 
 
