@@ -505,8 +505,9 @@ def _find_near_evidence(lines: Floats, rows: Floats, rivals: list[Candidate]) ->
     """
     distances = np.stack([measure_distances(rows, line) for line in lines])
     evidence = np.array([rival.evidence for rival in rivals])
-    near: Floats = np.where(distances <= MAX_SESSION_DIFFERENCE_NS, evidence, 0.0).max(axis=1)
-    return near  # candidates have evidence above 0
+    return np.asarray(
+        np.where(distances <= MAX_SESSION_DIFFERENCE_NS, evidence, 0.0).max(axis=1)
+    )  # candidates have evidence above 0
 
 
 def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice | None:

@@ -112,8 +112,7 @@ def measure_distances(lines: Floats, other: Floats) -> Floats:
         lines: Offset, rate and center of each, in columns.
         other: The same of one.
     """
-    distances: Floats = np.abs(other[0] + other[1] * (lines[:, 2] - other[2]) - lines[:, 0])
-    return distances
+    return np.asarray(np.abs(other[0] + other[1] * (lines[:, 2] - other[2]) - lines[:, 0]))
 
 
 @cache

@@ -284,10 +284,8 @@ def _set_alarm(seconds: float) -> None:
 
 
 _WITHOUT_PARTS = ("extract", "info", "project", "scrub")
+# errors of a standard output that cannot be written
 FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
-
-
-"""Errors of a standard output that cannot be written."""
 
 
 class Ending(NamedTuple):

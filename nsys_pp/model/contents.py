@@ -111,7 +111,7 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
     session, counts = report.session, count_rows(report)
     ops, calls = report.gpu_ops, report.api_calls
     matched_count = launches["op_id"].n_unique()
-    graph_count, lost_count = _count_graph_launches(calls, launches)
+    lost_count, graph_count = _count_launches(calls, launches, GRAPH_LAUNCH)
     of_threads = {"range": report.ranges, "call": calls}
     of_processes = {"thread": report.threads, **of_threads, "op": ops}
     # the exporter shifts events and not the session
@@ -186,14 +186,6 @@ def count_rows(report: Report) -> dict[str, int]:
         "communication": int(ops["is_communication"].sum()),
         "nccl_calls": int(np.count_nonzero(is_nccl)),
     }
-
-
-def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, int]:
-    """Count the calls that launch a CUDA graph, and the ones without an operation."""
-    names = calls["name"].unique().drop_nulls()
-    names = names.filter(names.cast(pl.String).str.contains(GRAPH_LAUNCH))
-    rows = calls.with_row_index("call_row").filter(pl.col("name").is_in(names.implode())).select("call_row")
-    return len(rows), len(rows.join(launches, on="call_row", how="anti"))
 
 
 def _count_by_gpu(report: Report) -> pl.DataFrame:
@@ -560,7 +552,11 @@ def find_data_warnings(report: Report, launches: pl.DataFrame) -> list[str]:
 def _list_harmless(texts: Sequence[str], report: Report, launches: pl.DataFrame) -> set[str]:
     """List the messages on losses that are possible, where no event of CUDA is missing."""
     possible = {text for text in texts if re.search(_POSSIBLE, text)}
-    if not possible or _count_unlaunched(report, launches) or _count_empty_launches(report, launches)[0]:
+    if (
+        not possible
+        or _count_unlaunched(report, launches)
+        or _count_launches(report.api_calls, launches, KERNEL_LAUNCH)[0]
+    ):
         return set()
     return possible
 
@@ -571,12 +567,9 @@ def _count_unlaunched(report: Report, launches: pl.DataFrame) -> int:
     return len(report.gpu_ops) - len(op) + int(np.count_nonzero(op[1:] == op[:-1]))
 
 
-def _count_empty_launches(report: Report, launches: pl.DataFrame) -> tuple[int, int]:
-    """Count the calls that launch kernels and have none, and all calls that launch kernels."""
-    names = report.api_calls["name"].unique().drop_nulls()
-    launching = names.filter(names.cast(pl.String).str.contains(KERNEL_LAUNCH))
-    is_launch = report.api_calls["name"].is_in(launching.implode()).fill_null(value=False).to_numpy()
-    rows = np.flatnonzero(is_launch)
+def _count_launches(calls: pl.DataFrame, launches: pl.DataFrame, pattern: str) -> tuple[int, int]:
+    """Count the calls of a name that launched no operation, and all of them."""
+    rows = np.flatnonzero(is_named(calls["name"], pattern))
     return len(np.setdiff1d(rows, launches["call_row"].to_numpy())), len(rows)
 
 
@@ -787,7 +780,7 @@ def _find_losses(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
 def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
     ops = report.gpu_ops
     lost = _count_unlaunched(report, launches)
-    without, launching = _count_empty_launches(report, launches)
+    without, launching = _count_launches(report.api_calls, launches, KERNEL_LAUNCH)
     if lost:
         yield Finding(
             severity="warning" if lost > QUIET_SHARE * len(ops) else "info",

@@ -162,10 +162,8 @@ _EXPORTERS = (
 )
 
 
+# by name, in the order of help texts
 EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EXPORTERS}
-
-
-"""All formats by name, in the order of help texts."""
 
 
 def find_exporter(path: Path) -> Exporter | None:
@@ -220,10 +218,8 @@ _FORMATS = (
 )
 
 
+# by name; the first is the default
 TRACE_FORMATS: Mapping[str, TraceFormat] = {trace_format.name: trace_format for trace_format in _FORMATS}
-
-
-"""All formats by name; the first is the default."""
 
 
 def infer_trace_format(output: Path) -> TraceFormat:

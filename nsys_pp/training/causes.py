@@ -378,10 +378,8 @@ def _find_position_changes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> tup
     return warm, np.maximum(warm, cool), (first != NEVER) | (last != NEVER)
 
 
+# greatest error of two clocks for the search of members: a wider one would join unrelated collectives
 MAX_BOUND_NS = 250_000
-
-
-"""Greatest error of two clocks for the search of members: a wider one would join unrelated collectives."""
 
 
 _CLOSE_NS = 5_000

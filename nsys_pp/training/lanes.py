@@ -394,8 +394,7 @@ def _subtract_nearest(times: Int64s, reference: Int64s) -> Int64s:
     right = np.searchsorted(reference, times).clip(0, len(reference) - 1)
     left = (right - 1).clip(0)
     nearest = np.where(abs(times - reference[left]) < abs(times - reference[right]), left, right)
-    after: Int64s = times - reference[nearest]
-    return after
+    return np.asarray(times - reference[nearest])
 
 
 def find_stages_of_peers(

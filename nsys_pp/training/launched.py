@@ -71,8 +71,7 @@ def mark_main_streams(group: Int64s, stream: Int64s, *, is_compute: Bools, durat
     most = np.zeros(int(group.max(initial=-1)) + 2)
     np.maximum.at(most, device, total)
     has_kernels = np.bincount(number, weights=is_compute) > 0
-    is_main: Bools = (has_kernels & (total >= _LEAST_SHARE * most[device]))[number]
-    return is_main
+    return np.asarray((has_kernels & (total >= _LEAST_SHARE * most[device]))[number])
 
 
 _IS_KERNEL = mark_categories(OP_KIND, KERNEL_KINDS)
@@ -147,8 +146,7 @@ class LaunchedOps:
         known = np.flatnonzero(self.call >= 0)
         is_early = self.launch[known] - self.start[known] > MOST_EARLY_NS
         count = np.bincount(self.device[known], minlength=len(self.devices))
-        early: Bools = 2 * np.bincount(self.device[known], is_early, minlength=len(self.devices)) > count
-        return early
+        return np.asarray(2 * np.bincount(self.device[known], is_early, minlength=len(self.devices)) > count)
 
     @cached_property
     def limits(self) -> tuple[Int64s, Int64s]:

@@ -57,10 +57,7 @@ _FOLDER = Path(__file__).parent / "presets"
 _JOB_KEYS = ("kind", "pattern", "direction", "role", "domain", "category")
 _STEP_KEYS = ("pattern", "batch", "domain", "category")
 _FILE_KEYS = ("title", "signs", "suffix", "job", "step")
-EMITTED_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
-
-
-"""What PyTorch's emit_nvtx appends to names."""
+EMITTED_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"  # what PyTorch's emit_nvtx appends to names
 
 
 # Classes of Unicode digits and letters make expressions many times slower.

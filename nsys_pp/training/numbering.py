@@ -150,8 +150,7 @@ def _extrapolate(numbers: Int64s, positions: Int64s) -> Int64s:
     last = len(numbers) - 1
     inside = numbers[positions.clip(0, last)]
     before, after = numbers.min() + positions, numbers.max() + positions - last
-    extended: Int64s = np.where(positions < 0, before, np.where(positions > last, after, inside))
-    return extended
+    return np.asarray(np.where(positions < 0, before, np.where(positions > last, after, inside)))
 
 
 def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:

@@ -178,14 +178,12 @@ class _StepBounds(Struct, frozen=True, kw_only=True):
     @property
     def has_end(self) -> Bools:
         """Mask of steps with an end on the host: operations launched after it are of no step."""
-        has_end: Bools = ((self.row >= 0) | (self.source == _REPETITION)) & (self.host_end != NEVER)
-        return has_end
+        return np.asarray(((self.row >= 0) | (self.source == _REPETITION)) & (self.host_end != NEVER))
 
     @property
     def is_capture(self) -> Bools:
         """Mask of steps that are the whole capture."""
-        is_capture: Bools = self.source == _CAPTURE
-        return is_capture
+        return np.asarray(self.source == _CAPTURE)
 
 
 def _find_edges(steps: _StepBounds, ops: LaunchedOps) -> tuple[Int64s, Int64s, Bools]:

@@ -644,8 +644,7 @@ def find_late_threads(waits: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     order = np.argsort(ops.start, kind="stable")
     group, end = number_devices(waits, ops.devices), numbers(waits["end_ns"])
     at = find_first(group, end, ops.device[order], ops.start[order])
-    threads: Int64s = np.append(ops.thread, NEVER)[np.append(order, -1)[at]]
-    return threads
+    return np.asarray(np.append(ops.thread, NEVER)[np.append(order, -1)[at]])
 
 
 _FLUSH = r"(?i)flush"  # of buffers that all threads of a process share

@@ -49,10 +49,8 @@ TYPES = {  # kind -> text of the bar, and color group; 2 to 6 are phases of Dual
 }
 
 
+# times of jobs that `REPORT_JOBS` also has on the report's clock, as `report_start_ns` and so on
 TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
-
-
-"""Times of jobs that `REPORT_JOBS` also has on the report's clock, as `report_start_ns` and so on."""
 
 
 STEP_TASKS = build_schema(

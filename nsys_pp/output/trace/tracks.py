@@ -61,10 +61,7 @@ from nsys_pp.output.trace.drawing import (
 )
 from nsys_pp.output.trace.packing import nest_order, pack_flat, pack_nested
 
-SYSTEM = "system"
-
-
-"""Name of the outermost row with what belongs to no process."""
+SYSTEM = "system"  # name of the outermost row with what belongs to no process
 
 
 _ARGUMENTS = (
@@ -113,10 +110,7 @@ MOST_WINDOWS = 2000  # of a counter that is computed or averaged
 BUSY = "GPU busy"
 
 
-GPU_AT = "GPU at "
-
-
-"""Beginning of the row of a GPU that no process of the report uses; the rest is its bus location."""
+GPU_AT = "GPU at "  # begins the row of a GPU that no process of the report uses; the rest is its bus location
 
 
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
