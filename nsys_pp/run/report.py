@@ -38,7 +38,6 @@ from nsys_pp.frames.training import (
     JOB_KIND,
     PART_MPI_MESSAGES,
     REPORT_FRAMES,
-    SCHEDULED_KINDS,
 )
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
@@ -359,7 +358,6 @@ def project_report(
     )
 
 
-_IS_SCHEDULED = mark_categories(JOB_KIND, SCHEDULED_KINDS)
 _IS_THREADED = mark_categories(JOB_KIND, THREADED_KINDS)
 
 
@@ -467,7 +465,7 @@ def describe_training(
         )
     steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, ops=launched_ops)
     between, of_between = list_unmarked_backwards(named), "process" if scope == "auto" else scope
-    if not _IS_SCHEDULED[kinds].any() and len(gaps := list_gaps(named)):
+    if len(gaps := list_gaps(named)):
         between, of_between = find_gap_jobs(named, halves, gaps, compute_of(gaps, scope=scope)), scope
     if len(between):
         inferred = build_jobs(
