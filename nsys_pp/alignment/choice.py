@@ -314,11 +314,6 @@ class Prior(Struct, frozen=True, kw_only=True):
         return torn
 
 
-def weigh_drift(line: Line) -> float:
-    """Return the log probability of a drift, relative to no drift, with a normal distribution."""
-    return -0.5 * (line.rate / DRIFT_SIGMA) ** 2
-
-
 def _weigh_offset(distance_ns: float, scale_ns: float) -> float:
     """Return the log probability of an offset, with a Cauchy distribution of this scale."""
     return float(np.log(FIRST_SCATTER_NS / (np.pi * scale_ns * (1 + (distance_ns / scale_ns) ** 2))))
@@ -490,7 +485,8 @@ def _score(
         lines = [candidate.line for candidate in own]
         probabilities = prior.weigh(timeline, joint[number], lines, center)
         for candidate, probability, others in zip(own, probabilities, joint_evidence.tolist(), strict=True):
-            score = candidate.evidence + weigh_drift(candidate.line) + probability
+            # less the log probability of the drift, relative to none, with a normal distribution
+            score = candidate.evidence - 0.5 * (candidate.line.rate / DRIFT_SIGMA) ** 2 + probability
             scored.append((score + others, number, candidate, others))
     return scored
 

@@ -101,15 +101,15 @@ def list_sql_columns() -> pl.DataFrame:
 
 @cache
 def _list_tables() -> Mapping[str, list[tuple[str, Any, str]]]:
-    tables: dict[str, list[tuple[str, Any, str]]] = {}
-    for name, (schema, _) in _RUN_FRAMES.items():
-        tables[name] = [(column, dtype, "") for column, dtype in schema.items()]
-    tables["projections"] = [*_describe(define_projection_table(("kernel",), "auto"))]
-    for name, table in PIPELINE_TABLES.items():
-        tables[name] = [*_describe(table)]
-    for name, summary_table in SUMMARY_TABLES.items():
-        tables[SUMMARY_PREFIX + name] = [*_describe(summary_table)]
-    return tables
+    tables: dict[str, AnyTable] = {
+        "projections": define_projection_table(("kernel",), "auto"),
+        **PIPELINE_TABLES,
+        **{SUMMARY_PREFIX + name: table for name, table in SUMMARY_TABLES.items()},
+    }
+    return {
+        **{name: [(*column, "") for column in schema.items()] for name, (schema, _) in _RUN_FRAMES.items()},
+        **{name: [*_describe(table)] for name, table in tables.items()},
+    }
 
 
 def _describe(table: AnyTable) -> Iterator[tuple[str, Any, str]]:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import EVER, NEVER, index_rows, numbers
 from nsys_pp.arrays.search import number_keys, order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.ids import is_main_thread
+from nsys_pp.frames.ids import pid, tid
 from nsys_pp.projection.windows import OrderedCalls, order_calls
 
 _MOST_PAIRS = (
@@ -192,7 +192,9 @@ def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes
     """Find the first thread of each process: its main thread, or else the thread of its first event."""
     columns = ("process_key", "thread_key", "start_ns")
     threads = {*_list_threads(ranges).rows(), *_list_threads(api_calls).rows()}
-    main = {process: thread for process, thread in threads if process in processes and is_main_thread(thread)}
+    main = {
+        process: thread for process, thread in threads if process in processes and tid(thread) == pid(thread)
+    }
     first = set(main.values())
     processes = processes - main.keys()
     if not processes:

@@ -288,29 +288,26 @@ def _list_folder(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadabl
 
     A folder that cannot be read is noted in `unreadable`.
     """
+    reports: list[Path] = []
     try:
-        return _walk(folder, suffixes, unreadable)
+        for entry in sorted(folder.iterdir(), key=order_of_path):
+            if entry.is_dir():
+                # links to folders are not followed: they may form a cycle
+                if is_table_directory(entry):
+                    reports.append(entry)
+                elif not entry.is_symlink() and not entry.name.startswith("."):
+                    inner = _list_folder(entry, suffixes, unreadable)
+                    if not inner and str(entry) not in unreadable and entry.suffix.lower() in suffixes:
+                        warnings.warn(
+                            f"`{entry}` is a folder without reports, named like a report: left out",
+                            stacklevel=3,
+                        )
+                    reports.extend(inner)
+            elif entry.suffix.lower() in suffixes:
+                reports.append(entry)
     except OSError as error:
         unreadable[str(folder)] = unreadable_error(error.filename or folder, error)
         return []
-
-
-def _walk(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
-    reports: list[Path] = []
-    for entry in sorted(folder.iterdir(), key=order_of_path):
-        if entry.is_dir():
-            # links to folders are not followed: they may form a cycle
-            if is_table_directory(entry):
-                reports.append(entry)
-            elif not entry.is_symlink() and not entry.name.startswith("."):
-                inner = _list_folder(entry, suffixes, unreadable)
-                if not inner and str(entry) not in unreadable and entry.suffix.lower() in suffixes:
-                    warnings.warn(
-                        f"`{entry}` is a folder without reports, named like a report: left out", stacklevel=4
-                    )
-                reports.extend(inner)
-        elif entry.suffix.lower() in suffixes:
-            reports.append(entry)
     return reports
 
 

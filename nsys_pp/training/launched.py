@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, keep_rows, mark_categories, numbers, pack
+from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, mark_categories, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
@@ -160,7 +160,3 @@ class LaunchedOps:
     def by_end(self) -> Int64s:
         """Rows of the operations in order of their ends; only waits need it."""
         return np.argsort(self.end, kind="stable")
-
-    def list_device_ops(self, device: int) -> pl.DataFrame:
-        """List the operations of a device (`GPU_OPS`), by its index."""
-        return keep_rows(self.gpu_ops, self.device == device)

@@ -50,7 +50,7 @@ from nsys_pp.frames.training import (
     UNPAIRED,
 )
 from nsys_pp.training.jobs import find_step_rows
-from nsys_pp.training.lanes import count_located, find_nccl_peers
+from nsys_pp.training.lanes import count_stages, find_nccl_peers
 from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.names import HALVES
 from nsys_pp.units import format_count
@@ -291,7 +291,7 @@ def find_topology(
         jobs: `RUN_JOBS`.
         steps: `RUN_STEPS`.
     """
-    count = count_located(lanes)
+    count = 0 if lanes["stage"].has_nulls() else count_stages(lanes)
     stages = lanes.select("lane", "stage")
     for frame in (jobs, messages) if count else ():
         second = frame.select("lane", "virtual_stage").filter(pl.col("virtual_stage") >= count)

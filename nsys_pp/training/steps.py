@@ -352,9 +352,8 @@ def find_steps(
     unnamed = np.setdiff1d(rest, on_device[is_compute_job])
     reasons: dict[int, str] = {}
     for number in np.intersect1d(unnamed, ops.device[ops.is_main_kernel]).tolist():
-        found = find_repeated_steps(
-            ops.list_device_ops(number), api_calls=ops.api_calls, launches=ops.launches
-        )
+        own = keep_rows(ops.gpu_ops, ops.device == number)
+        found = find_repeated_steps(own, api_calls=ops.api_calls, launches=ops.launches)
         reasons[number] = found.reason
         steps = join_rows(steps, _build_repeated_steps(number, found, ops))
     steps = join_rows(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))
