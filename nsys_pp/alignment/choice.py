@@ -21,7 +21,6 @@ from nsys_pp.alignment.near import (
     Pairs,
     Reference,
     build_reference,
-    find_median,
     measure_distances,
     stack_lines,
 )
@@ -308,7 +307,7 @@ class Prior(Struct, frozen=True, kw_only=True):
         machines = timeline.machine[known]
         torn: dict[int, float] = {}
         for domain, offset_ns, machine in zip(known, offsets_ns, machines, strict=True):
-            apart_ns = find_median(np.abs(offsets_ns[machines == machine] - offset_ns))
+            apart_ns = float(np.median(np.abs(offsets_ns[machines == machine] - offset_ns)))
             if apart_ns > MAX_SESSION_DIFFERENCE_NS:
                 torn[domain] = apart_ns
         return torn
