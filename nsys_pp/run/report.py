@@ -36,6 +36,7 @@ from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import (
     GAPS,
     JOB_KIND,
+    JOB_RANGES,
     PART_MPI_MESSAGES,
     REPORT_FRAMES,
 )
@@ -189,8 +190,8 @@ def draw(
     projections: pl.DataFrame,
     options: PartOptions,
     *,
-    job_ranges: pl.DataFrame,
-    window: Window,
+    window: Window | None = None,
+    job_ranges: pl.DataFrame | None = None,
 ) -> Drawing:
     """Draw the events of a report that overlap a window, independent of other reports.
 
@@ -198,10 +199,11 @@ def draw(
         report: Read with the groups that the options need.
         projections: Its `PROJECTIONS`.
         options: Those of its part; `flows` joins each launching call and its first operation by an id.
-        job_ranges: Its `JOB_RANGES`.
-        window: Omit events outside.
+        window: Omit events outside; None: draw all.
+        job_ranges: Its `JOB_RANGES`; None: it has none.
     """
     detail: Any = options.detail
+    window = window or Window()
     if "details" not in _DETAIL_GROUPS[detail]:  # they were read for aggregates only
         report = replace(report, op_details=OpDetails())
     no_flow = pl.lit(None, pl.UInt64).alias("flow_id")
@@ -239,7 +241,7 @@ def draw(
         ),
         projections=window.cut(projections, "gpu_start_ns", "gpu_end_ns"),
         crossing=report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"],
-        job_ranges=job_ranges,
+        job_ranges=JOB_RANGES.to_frame() if job_ranges is None else job_ranges,
         is_on_request=bool(options.show),
     )
     return draw_report(view, detail=detail)
@@ -648,7 +650,7 @@ def draw_part(
     part = _build_part(report, options, links, training, frames)
     enter_stage("drawing", 0.6, 0.7)
     job_ranges = list_job_ranges(training.frames["jobs"])
-    return part, draw(report, projections, options, job_ranges=job_ranges, window=Window())
+    return part, draw(report, projections, options, job_ranges=job_ranges)
 
 
 def survey_report(
