@@ -190,7 +190,7 @@ def build_pipeline(
     *,
     needs_jobs: bool = False,
     with_aggregates: bool = False,
-    check: Callable[[Sequence[Path]], object] | None = None,
+    check: Callable[[Sequence[Path]], None] | None = None,
     inputs: Sequence[Input] | None = None,
 ) -> PipelineResult:
     """Analyse the training of a batch.
@@ -385,7 +385,7 @@ def export_jobs(
         batch,
         options,
         needs_jobs=exporter.needs_jobs,
-        check=lambda paths: exporter.check(target, force=force, inputs=paths),
+        check=lambda paths: exporter.check(target, paths, force),
     )
     run = result.run
     sources = (

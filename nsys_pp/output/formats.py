@@ -87,7 +87,21 @@ class ExportResult(Struct, frozen=True, kw_only=True):
 ExportWriter: TypeAlias = "Callable[[Training, Path, ExportOptions], ExportResult]"
 
 
-def accept_folder(path: Path, *, force: bool, inputs: Sequence[Path]) -> None:
+OutputCheck: TypeAlias = Callable[[Path, Sequence[Path], bool], None]
+
+
+"""Function of the output, all inputs and `force`, called before any work.
+
+Raises `OutputError` or `ReportError`.
+"""
+
+
+def check_file(path: Path, inputs: Sequence[Path], force: bool) -> None:
+    """Refuse a file that exists, or that is one of the inputs."""
+    check_output(path, force=force, inputs=inputs)
+
+
+def accept_folder(path: Path, inputs: Sequence[Path], force: bool) -> None:
     """Accept any folder; its files are checked when they are written."""
 
 
@@ -102,7 +116,7 @@ class Exporter(Struct, frozen=True, kw_only=True):
         is_folder: The output is a folder of files.
         options: Names of the `ExportOptions` that the format reads.
         needs_jobs: A training without jobs is an error.
-        check: Refuses an invalid output before any work is done, with the arguments of `check_output`.
+        check: Refuses an invalid output before any work is done.
     """
 
     name: str
@@ -112,7 +126,7 @@ class Exporter(Struct, frozen=True, kw_only=True):
     is_folder: bool = False
     options: frozenset[str] = field(default_factory=frozenset)
     needs_jobs: bool = True
-    check: Callable[..., object] = check_output
+    check: OutputCheck = check_file
 
 
 def _build_chart(name: str, description: str, *, shows_verdict: bool = False) -> Exporter:

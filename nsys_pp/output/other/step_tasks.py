@@ -145,7 +145,7 @@ def write_step_tasks(
         ReportError: A report is not a SQLite export, is read-only, damaged, or locked by another program.
         OutputError: A copy cannot be written.
     """
-    targets = plan_step_tasks(folder, force=force, inputs=[source for source, _, _ in reports])
+    targets = plan_step_tasks(folder, [source for source, _, _ in reports], force)
     done = []
     for (source, _, jobs), target in zip(reports, targets, strict=True):
         tasks = describe_step_tasks(training, jobs)
@@ -160,32 +160,32 @@ def write_step_tasks(
     return done
 
 
-def plan_step_tasks(folder: Path | None, *, force: bool, inputs: Sequence[Path]) -> list[Path]:
+def plan_step_tasks(folder: Path | None, sources: Sequence[Path], force: bool) -> list[Path]:
     """List the files that get tables; refuse unsuitable reports before any work is done.
 
     Args:
         folder: Folder of the copies, created if necessary; None writes into the reports.
+        sources: Reports.
         force: Replace existing copies.
-        inputs: Reports.
 
     Raises:
         ReportError: A report is not a SQLite export, or is read-only and `folder` is None.
         OutputError: A copy exists, or its folder cannot be created.
     """
-    for source in inputs:
+    for source in sources:
         check_target(source, in_place=folder is None)
     if folder is None:
-        return [*inputs]
-    names = [re.sub(r"\.(sqlite|db)$", "", source.name) + ENDING for source in inputs]
-    parents = [Path()] * len(inputs)
+        return [*sources]
+    names = [re.sub(r"\.(sqlite|db)$", "", source.name) + ENDING for source in sources]
+    parents = [Path()] * len(sources)
     if len({*names}) < len(names):
-        absolute = [source.absolute().parent for source in inputs]
+        absolute = [source.absolute().parent for source in sources]
         parents = [parent.relative_to(os.path.commonpath(absolute)) for parent in absolute]
     targets = [folder / parent / name for parent, name in zip(parents, names, strict=True)]
     for target in targets:
         with translate_errors(target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
-        check_output(target, force=force, inputs=inputs)
+        check_output(target, force=force, inputs=sources)
     return targets
 
 
