@@ -36,7 +36,6 @@ _OF_OPERATION = ("name", "process_key", "device_id", "context_id", "stream_id", 
 _KINDS = pl.Series(ANCHORS["kind"].categories, dtype=ANCHORS["kind"])  # type: ignore[attr-defined]
 _COLLECTIVE, _SEND, _RECEIVE, _SEND_RECEIVE = range(4)  # codes of `_KINDS`
 _IS_COPY = mark_categories(OP_KIND, ("memcpy", "memset"))
-_OF_REQUEST = ("direction", "communicator", "rank", "peer", "size_bytes")
 
 
 def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl.DataFrame) -> pl.DataFrame:
@@ -66,7 +65,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     kept = kept[np.argsort(start[kept], kind="stable")]
     columns = [
         *gather_rows(gpu_ops, _OF_OPERATION, row[kept]),
-        *gather_rows(requested, _OF_REQUEST, request[kept]),
+        *gather_rows(requested, ("direction", "communicator", "rank", "peer", "size_bytes"), request[kept]),
     ]
     kernels = build_frame(columns).hstack(_name_kinds(is_message[kept], columns))
     anchors = conform(kernels, ANCHORS)

@@ -35,7 +35,6 @@ SUMMARY_PREFIX = "summary_"
 
 _HINT = "`nsys-pp sql --explain` lists all tables and columns"
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CLASHES = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 _RUN_FRAMES: Mapping[str, tuple[pl.Schema, Callable[[PipelineResult], pl.DataFrame]]] = {
@@ -83,7 +82,7 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
     try:
         with pl.SQLContext(frames) as context:
             answer = context.execute(query, eager=True)
-    except _CLASHES as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = str(error).split("\n")[0]
         raise OptionError("query", f"the query is invalid: {reason}", _HINT) from None
     return SqlResult(table=answer, skipped=skipped, row_counts=counts)

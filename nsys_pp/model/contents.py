@@ -680,7 +680,6 @@ _NAMES_FINDINGS = {  # ids of names in raw frames, and our nouns
     ("kernels", "name_id"): "kernels",
     ("os_calls", "name_id"): "calls of the operating system",
 }
-_HARMLESS = ("notes:", "not calls:", "information,")
 _MEANINGS = {  # of rows that are left out, by table
     "nvtx": "ranges and marks are missing: `project`, jobs and steps lack them",
     "calls": "launches are missing: kernels of these calls are in no range",
@@ -735,7 +734,7 @@ def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
     for stage, table, source, reason, count in row_counts.rows():
         if reason is None or stage == "projection":
             continue
-        is_harmless = reason.startswith(_HARMLESS)
+        is_harmless = reason.startswith(("notes:", "not calls:", "information,"))
         name = source or table
         text = f"{name}: {format_count(count, 'row')} left out: {reason}"
         if stage == "file":

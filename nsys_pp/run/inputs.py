@@ -470,9 +470,6 @@ def skip_repeated(identities: Sequence[Identity], paths: Sequence[Path], batch: 
     return [index for index in range(len(paths)) if index not in repeated]
 
 
-OPTION_NAMES = PartOptions.__struct_fields__
-
-
 # Options of a part that tables depend on; the others change its trace alone.
 TABLE_OPTION_NAMES = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 
@@ -570,7 +567,7 @@ def settle_part_options(
     parts: Mapping[Path, Input],
     asked: Mapping[str, Any],
     *,
-    relevant: Collection[str] = OPTION_NAMES,
+    relevant: Collection[str] = PartOptions.__struct_fields__,
 ) -> tuple[PartOptions, dict[Path, Input]]:
     """Settle the options of a run: the requested ones, else the options of its parts.
 

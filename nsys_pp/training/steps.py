@@ -58,7 +58,6 @@ from nsys_pp.training.launched import (
 
 _DEVICE = ["process_key", "device_id"]
 _FORWARDS = ("forward", "forward_backward")
-_RECEIVES = ("receive", "send_receive")
 _BETWEEN_STEPS = ("receive", "data", "other")  # kinds of jobs that run before the first forward of a step
 _JOB_STEPS = build_schema(
     {  # one row per step and device
@@ -112,7 +111,7 @@ def find_job_steps(computed_jobs: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFr
     host = jobs.group_by("process_key").agg(
         pl.col("host_start_ns").min(),
         last_ns=pl.col("host_end_ns").max(),
-        has_receives=pl.col("kind").is_in(_RECEIVES).any(),
+        has_receives=pl.col("kind").is_in(("receive", "send_receive")).any(),
     )
     earliest = first.join(host, on="process_key").select(
         *_DEVICE, first_ns="compute_start_ns", host_start_ns="host_start_ns"

@@ -110,7 +110,6 @@ def _find_last_ended(
 
 
 STREAM_WAIT = "StreamWaitEvent"
-_RECORD = "EventRecord"
 
 
 class EventWaits(Struct, frozen=True, kw_only=True):
@@ -189,7 +188,7 @@ def _find_event_waits(ops: LaunchedOps, *, stream_calls: pl.DataFrame) -> EventW
         return np.where(record >= 0, awaited, -1), record >= 0
 
     is_record = stream_calls["is_record"].to_numpy().astype(np.bool_)
-    records, waits = select(is_record, _RECORD), select(~is_record, STREAM_WAIT)
+    records, waits = select(is_record, "EventRecord"), select(~is_record, STREAM_WAIT)
     syncs = select(~is_record, WAITING_CALL)
     awaited, is_resolved = find_awaited(waits)
     gated = pick(by_launch, find_first(waits.stream, waits.time, *launched), -1)
