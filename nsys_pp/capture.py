@@ -34,8 +34,6 @@ from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_Push = Callable[[str], Any]
-_Pop = Callable[[], Any]
 
 IS_PROFILED = bool(os.environ.get("NVTX_INJECTION64_PATH"))  # set by profilers for NVTX
 CAPTURE_RANGE = "capture"
@@ -256,7 +254,7 @@ def _pop() -> None:
 
 
 @cache
-def _find_functions() -> tuple[_Push, _Pop] | None:
+def _find_functions() -> tuple[Callable[[str], Any], Callable[[], Any]] | None:
     """Find the functions that push and pop ranges, at the first range.
 
     By then programs have imported PyTorch.

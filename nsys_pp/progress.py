@@ -58,13 +58,9 @@ def split_progress(progress: Progress | None, number: int, count: int) -> Progre
     return forward
 
 
-Follower = Callable[[str, float], None]
-"""Receives the current work and the finished share of the report, 0 to 1."""
-
-
 @dataclass(slots=True)
 class _Stage:
-    follower: Follower
+    follower: Progress
     begin: float = 0.0  # share of the report that is finished before the stage
     end: float = 1.0  # and after it
 
@@ -73,7 +69,7 @@ _stage: ContextVar[_Stage | None] = ContextVar("stage", default=None)
 
 
 @contextmanager
-def follow_stages(follower: Follower) -> Iterator[None]:
+def follow_stages(follower: Progress) -> Iterator[None]:
     """Call a function with the progress of the report that the context processes, in this thread."""
     token = _stage.set(_Stage(follower))
     try:

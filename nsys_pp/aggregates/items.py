@@ -23,7 +23,6 @@ from nsys_pp.arrays.columns import (
     numbers,
     pack,
     select_rows,
-    set_column,
 )
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.intervals import find_innermost, has_marked_line
@@ -144,7 +143,7 @@ def sum_phases(
     """
     on_host = numbers(step_on_host(jobs, steps, time="host_start_ns"))
     step = numbers(jobs["step"])
-    jobs = set_column(jobs, as_numbers("step", np.where(step == NEVER, on_host, step)))
+    jobs = jobs.with_columns(as_numbers("step", np.where(step == NEVER, on_host, step)))
     return pl.concat([*_sum_jobs(jobs), *_sum_steps(gpu_ops, is_among(gpu_ops["kind"], kinds), steps)])
 
 

@@ -27,7 +27,7 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.intervals import unite as unite_by_owner
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.arrays.names import is_matched
+from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.search import (
     expand_windows,
     find_last,
@@ -278,7 +278,25 @@ def find_windows(
         one.
     """
     host, device = time_on_host(steps), time_on_device(steps)
-    process, first, last = _find_spans([gpu_ops, api_calls, os_calls, ranges], steps)
+    # the first and the last time of each process, in events and steps
+    times = [
+        *(
+            frame.select("process_key", first="start_ns", last="end_ns")
+            for frame in (gpu_ops, api_calls, os_calls, ranges, steps)
+        ),
+        steps.select("process_key", first="host_start_ns", last="host_end_ns"),
+    ]
+    spans = (
+        pl.concat(times)
+        .group_by("process_key")
+        .agg(pl.col("first").min(), pl.col("last").max())
+        .sort("process_key")
+    )
+    process, first, last = (
+        numbers(spans["process_key"]),
+        numbers(spans["first"], null=EVER),
+        numbers(spans["last"]),
+    )
     owners = [np.concatenate([numbers(frame[key]) for frame in (gpu_ops, steps)]) for key in DEVICE]
     distinct, _ = number_keys(pack(*owners))
     distinct = distinct[owners[0][distinct] > NEVER]
@@ -290,21 +308,6 @@ def find_windows(
         device=conform(_frame(DEVICE, *of_devices), DEVICE_WINDOWS),
         host=conform(_frame(PROCESS, *tile(host, [process], first, last)), HOST_WINDOWS),
     )
-
-
-def _find_spans(frames: Sequence[pl.DataFrame], steps: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s]:
-    """Find the first and the last time of each process, in events and steps."""
-    times = [
-        *(frame.select("process_key", first="start_ns", last="end_ns") for frame in (*frames, steps)),
-        steps.select("process_key", first="host_start_ns", last="host_end_ns"),
-    ]
-    spans = (
-        pl.concat(times)
-        .group_by("process_key")
-        .agg(pl.col("first").min(), pl.col("last").max())
-        .sort("process_key")
-    )
-    return numbers(spans["process_key"]), numbers(spans["first"], null=EVER), numbers(spans["last"])
 
 
 def tile(
@@ -711,7 +714,7 @@ def measure_host(
         },
         "communication": find_communication(ranges, operators),
         "cuda": api_calls,
-        "sync": keep_rows(api_calls[_SPAN], is_matched(api_calls["name"], WAITING_CALL)),
+        "sync": keep_rows(api_calls[_SPAN], is_named(api_calls["name"], WAITING_CALL)),
         "os": os_calls,
         "cpu": thread_runs,
     }

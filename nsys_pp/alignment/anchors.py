@@ -18,7 +18,6 @@ from nsys_pp.arrays.columns import (
     gather,
     gather_rows,
     has_value,
-    index_column,
     mark_categories,
     numbers,
     pack,
@@ -37,7 +36,6 @@ _OF_OPERATION = ("name", "process_key", "device_id", "context_id", "stream_id", 
 _KINDS = pl.Series(ANCHORS["kind"].categories, dtype=ANCHORS["kind"])  # type: ignore[attr-defined]
 _COLLECTIVE, _SEND, _RECEIVE, _SEND_RECEIVE = range(4)  # codes of `_KINDS`
 _IS_COPY = mark_categories(OP_KIND, ("memcpy", "memset"))
-_OF_REQUEST = ("direction", "communicator", "rank", "peer", "size_bytes")
 
 
 def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl.DataFrame) -> pl.DataFrame:
@@ -55,7 +53,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     row = np.flatnonzero(is_shared)
     requested, is_of_message = _combine_requests(requests)
     request = find_rows(numbers(requested["op_id"]), numbers(gpu_ops["op_id"])[row])
-    names = list_names(index_column(gpu_ops["name"], row))
+    names = list_names(gather(gpu_ops["name"], row))
     is_message = names.match(POINT_TO_POINT) | pick(is_of_message, request, absent=False)
     is_anchor = is_message | names.match(_SYNCHRONISING)
     others = np.flatnonzero(~is_anchor)
@@ -67,7 +65,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     kept = kept[np.argsort(start[kept], kind="stable")]
     columns = [
         *gather_rows(gpu_ops, _OF_OPERATION, row[kept]),
-        *gather_rows(requested, _OF_REQUEST, request[kept]),
+        *gather_rows(requested, ("direction", "communicator", "rank", "peer", "size_bytes"), request[kept]),
     ]
     kernels = build_frame(columns).hstack(_name_kinds(is_message[kept], columns))
     anchors = conform(kernels, ANCHORS)
@@ -90,7 +88,7 @@ def _name_kinds(is_message: Bools, columns: Sequence[pl.Series]) -> list[pl.Seri
         names = [None if NEVER in stream else "stream {} of context {}".format(*stream) for stream in streams]
         is_known = has_value(by_name["communicator"])
         of_all = pl.Series("channel", ["communicator", *names], dtype=pl.String)
-        channel = index_column(of_all, np.where(is_known, 0, 1 + number))
+        channel = gather(of_all, np.where(is_known, 0, 1 + number))
     return [gather(_KINDS, kind).alias("kind"), channel]
 
 

@@ -21,7 +21,6 @@ from nsys_pp.alignment.near import (
     Pairs,
     Reference,
     build_reference,
-    find_median,
     measure_distances,
     stack_lines,
 )
@@ -308,15 +307,10 @@ class Prior(Struct, frozen=True, kw_only=True):
         machines = timeline.machine[known]
         torn: dict[int, float] = {}
         for domain, offset_ns, machine in zip(known, offsets_ns, machines, strict=True):
-            apart_ns = find_median(np.abs(offsets_ns[machines == machine] - offset_ns))
+            apart_ns = float(np.median(np.abs(offsets_ns[machines == machine] - offset_ns)))
             if apart_ns > MAX_SESSION_DIFFERENCE_NS:
                 torn[domain] = apart_ns
         return torn
-
-
-def weigh_drift(line: Line) -> float:
-    """Return the log probability of a drift, relative to no drift, with a normal distribution."""
-    return -0.5 * (line.rate / DRIFT_SIGMA) ** 2
 
 
 def _weigh_offset(distance_ns: float, scale_ns: float) -> float:
@@ -490,7 +484,8 @@ def _score(
         lines = [candidate.line for candidate in own]
         probabilities = prior.weigh(timeline, joint[number], lines, center)
         for candidate, probability, others in zip(own, probabilities, joint_evidence.tolist(), strict=True):
-            score = candidate.evidence + weigh_drift(candidate.line) + probability
+            # less the log probability of the drift, relative to none, with a normal distribution
+            score = candidate.evidence - 0.5 * (candidate.line.rate / DRIFT_SIGMA) ** 2 + probability
             scored.append((score + others, number, candidate, others))
     return scored
 
@@ -505,8 +500,9 @@ def _find_near_evidence(lines: Floats, rows: Floats, rivals: list[Candidate]) ->
     """
     distances = np.stack([measure_distances(rows, line) for line in lines])
     evidence = np.array([rival.evidence for rival in rivals])
-    near: Floats = np.where(distances <= MAX_SESSION_DIFFERENCE_NS, evidence, 0.0).max(axis=1)
-    return near  # candidates have evidence above 0
+    return np.asarray(
+        np.where(distances <= MAX_SESSION_DIFFERENCE_NS, evidence, 0.0).max(axis=1)
+    )  # candidates have evidence above 0
 
 
 def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice | None:

@@ -182,8 +182,7 @@ def mark_shared(values: Int64s, domain: Int64s) -> Bools:
     """
     first, number = find_distinct(values)
     has_other = np.bincount(number, domain != domain[first][number], len(first)) > 0
-    mask: Bools = has_other[number]
-    return mask
+    return np.asarray(has_other[number])
 
 
 def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:

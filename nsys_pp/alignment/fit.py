@@ -174,8 +174,7 @@ class Equations(Struct, kw_only=True):
 
 def _average(operation: Int64s, values: Floats, weights: Floats) -> Floats:
     """Return the weighted mean of each value's operation."""
-    means: Floats = (np.bincount(operation, weights * values) / np.bincount(operation, weights))[operation]
-    return means
+    return np.asarray((np.bincount(operation, weights * values) / np.bincount(operation, weights))[operation])
 
 
 def _invert_lower(matrix: Floats) -> None:

@@ -67,14 +67,7 @@ def mad_sigma(residuals: Floats) -> float:
     >>> mad_sigma(np.array([-1.0, 0.0, 1.0, 100.0]))
     1.4826
     """
-    return 1.4826 * find_median(np.abs(residuals)) if len(residuals) else 0.0
-
-
-def find_median(values: Floats) -> float:
-    """Return the median of one value or more; several times faster than NumPy's for few values."""
-    low, high = (len(values) - 1) // 2, len(values) // 2
-    ordered = np.partition(values, (low, high))
-    return float(ordered[low] + ordered[high]) / 2
+    return 1.4826 * float(np.median(np.abs(residuals))) if len(residuals) else 0.0
 
 
 def find_line(times: Floats, values: Floats, *, width: float) -> Line:
@@ -85,7 +78,7 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
         values: ns.
         width: ns.
     """
-    center = find_median(times)
+    center = float(np.median(times))
     span = float(np.max(np.abs(times - center)))
     count = 1 if len(times) < 3 else int(min(_MOST_RATES, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
     best, most = Line(center_ns=center), 0
@@ -96,7 +89,7 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
         first = int(np.argmax(inside))
         if inside[first] > most:
             most = int(inside[first])
-            best = Line(offset_ns=find_median(level[first : first + most]), rate=rate, center_ns=center)
+            best = Line(offset_ns=float(np.median(level[first : first + most])), rate=rate, center_ns=center)
     return best
 
 
@@ -112,8 +105,7 @@ def measure_distances(lines: Floats, other: Floats) -> Floats:
         lines: Offset, rate and center of each, in columns.
         other: The same of one.
     """
-    distances: Floats = np.abs(other[0] + other[1] * (lines[:, 2] - other[2]) - lines[:, 0])
-    return distances
+    return np.asarray(np.abs(other[0] + other[1] * (lines[:, 2] - other[2]) - lines[:, 0]))
 
 
 @cache
@@ -141,7 +133,7 @@ def fit_line(
     """
     if len(times) < 2:
         return start if not len(times) else Line(offset_ns=float(values[0]), center_ns=float(times[0]))
-    relative = np.ones(len(times)) if noise is None else noise / find_median(noise)
+    relative = np.ones(len(times)) if noise is None else noise / float(np.median(noise))
     columns = [np.ascontiguousarray(column, dtype=np.float64) for column in (times, values, relative)]
     room, line = np.empty(len(times)), (ctypes.c_double * 3)(start.offset_ns, start.rate, start.center_ns)
     addresses = [column.ctypes.data for column in columns]

@@ -16,7 +16,7 @@ from nsys_pp.alignment.choice import MAX_SESSION_DIFFERENCE_NS
 from nsys_pp.alignment.collectives import Matches
 from nsys_pp.alignment.events import COLLECTIVE, MPI, RECEIVE, SEND, Events, Guess, mark_shared
 from nsys_pp.alignment.fit import Fit, find_groups, fit_clocks
-from nsys_pp.alignment.near import NEAR_NS, TOGETHER_NS, find_median
+from nsys_pp.alignment.near import NEAR_NS, TOGETHER_NS
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.units import NS_PER_S
@@ -371,7 +371,7 @@ def _describe_group(
         solution.bound_ns[member] = np.round(bound)
         solution.rows[member] |= {
             "source": next((name for name, n in counts.items() if n), "UTC"),
-            "residual_median_ns": round(find_median(residual)) if len(residual) else None,
+            "residual_median_ns": round(float(np.median(residual))) if len(residual) else None,
             "residual_p95_ns": round(float(np.quantile(residual, 0.95))) if len(residual) else None,
             "collective_count": counts["collectives"],
             "mpi_count": counts["MPI"],

@@ -41,26 +41,12 @@ def as_numbers(
     series = pl.Series(name, values)
     if dtype is not pl.Int64:
         series = series.cast(dtype, strict=False)
-    return clear_values(series, is_null) if is_null.any() else series
-
-
-def clear_values(series: pl.Series, is_null: Bools) -> pl.Series:
-    """Replace the values of a mask by null.
-
-    >>> clear_values(pl.Series([5, 7]), np.array([True, False])).to_list()
-    [None, 7]
-    """
-    return series.set(pl.Series(is_null), None)
+    return series.set(pl.Series(is_null), None) if is_null.any() else series
 
 
 def whole_numbers(series: pl.Series) -> Int64s:
     """Return the values of a column of numbers from 0 on, or the codes of an `Enum`; -1 for null."""
     return numbers(series, null=-1)
-
-
-def as_whole_numbers(values: Int64s, dtype: type[pl.DataType] = pl.Int64) -> pl.Series:
-    """Build a column of values; the inverse of `whole_numbers`."""
-    return as_numbers("", values, dtype=dtype, null=-1)
 
 
 def has_value(column: pl.Series) -> Bools:
@@ -119,19 +105,9 @@ def gather_rows(
     return frame[[*columns]][_build_indices(row)]
 
 
-def set_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
-    """Return a frame with one column replaced, or added."""
-    return frame.with_columns(column)
-
-
 def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
     """Return rows of a frame."""
     return frame[pl.Series("", row.astype(np.uint32))]
-
-
-def index_column(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
-    """Return values of a column: `column[row]`, like `index_rows`."""
-    return column[pl.Series("", row.astype(np.uint32))]
 
 
 def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
@@ -150,7 +126,7 @@ def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
 def _build_indices(row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     """Build indices of the type that polars gathers by; any other takes a query."""
     index, is_absent = pl.Series("", row.astype(np.uint32)), row < 0
-    return clear_values(index, is_absent) if is_absent.any() else index
+    return index.set(pl.Series(is_absent), None) if is_absent.any() else index
 
 
 def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]:

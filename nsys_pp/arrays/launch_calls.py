@@ -42,8 +42,7 @@ def find_launch_calls(
         start[known] = gpu_ops["start_ns"].to_numpy()
         picked = pairs[_pick_pairs(op[pairs], call[pairs], start[op[pairs]], api_calls)]
         row[op[picked]] = call[picked]
-    calls: Int64s = row[wanted]
-    return calls
+    return np.asarray(row[wanted])
 
 
 def gather_calls(column: pl.Series, row: Int64s) -> Int64s:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import clear_values, gather
+from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.types import Bools, Int64s
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
@@ -136,7 +136,7 @@ def _unpack_column(columns: Sequence[_Column], sizes: Sequence[int], name: str, 
     numbers = pl.Series(name, words.view(np.float64) if dtype == pl.Float64 else words).cast(
         dtype, wrap_numerical=True
     )
-    return numbers if is_valid.all() else clear_values(numbers, ~is_valid)
+    return numbers if is_valid.all() else numbers.set(pl.Series(~is_valid), None)
 
 
 def _read_valid(bits: bytes, rows: int) -> Bools:

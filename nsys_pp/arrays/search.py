@@ -159,17 +159,6 @@ def order_by_owner(owner: Int64s) -> Int64s:
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
 
 
-def find_first_rows(keys: Int64s) -> Int64s:
-    """Find the first row of each distinct key; rows ascend.
-
-    Fast for few keys, as of threads and processes.
-
-    >>> find_first_rows(np.array([7, 3, 7, 9, 3]))
-    array([0, 1, 3])
-    """
-    return np.sort(find_distinct(keys)[0])
-
-
 def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.uint32]]:
     """Find the first row of each distinct row of some columns, ascending.
 

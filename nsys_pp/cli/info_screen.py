@@ -23,7 +23,6 @@ _NARROW = 80  # cells; below, headings have a line for each word
 _LEAST_NAME = 9
 _TRACE = "--trace="
 _FACTS = "facts"  # use of tables, of which no row is drawn
-_LONG_WORDS = {"name", "NVTX domain"}
 _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by node"}
 
 
@@ -146,7 +145,7 @@ def _print_rows(console: Console, rows: pl.DataFrame) -> None:
     is_narrow = console.width < _NARROW
     table = Table(box=None, pad_edge=False, header_style="cyan")
     for heading, values in rows.to_dict().items():
-        is_long = heading in _LONG_WORDS
+        is_long = heading in {"name", "NVTX domain"}
         table.add_column(
             heading.replace(" ", "\n") if is_narrow else heading,
             min_width=_LEAST_NAME if is_long and is_narrow else None,

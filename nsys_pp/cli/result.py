@@ -284,10 +284,8 @@ def _set_alarm(seconds: float) -> None:
 
 
 _WITHOUT_PARTS = ("extract", "info", "project", "scrub")
+# errors of a standard output that cannot be written
 FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
-
-
-"""Errors of a standard output that cannot be written."""
 
 
 class Ending(NamedTuple):
@@ -333,7 +331,7 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     record = ctx.meta[_KEY] = Record(in_json=in_json, shows_tracebacks=options.pop("debug"))
     result, explains_rows = options.pop("result"), options.pop("explain_rows")
     if result is not None:
-        from nsys_pp.output.files import check_output
+        from nsys_pp.output.files import check_output, replace_file
 
         output = options.get("output")
         if result.suffix != ".json":
@@ -357,7 +355,15 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
                     facts={"report": report["report"], **entry},
                 )
     log_traceback(ending.details)
-    _save_result(ctx, record, result, ending, warns_only=raised is not None)
+    if result is not None:
+        try:
+            content = json.dumps(_describe(ctx, record, ending), indent=2, ensure_ascii=False) + "\n"
+            with replace_file(result, force=True) as target:
+                target.write_bytes(content.encode("utf-8", "backslashreplace"))  # of names that are no UTF-8
+        except NsysPPError as refused:
+            if raised is None:
+                raise
+            log_notes([refused.message])
     if raised is None:
         return
     if in_json and ending.is_ours:
@@ -419,27 +425,6 @@ def describe_table(entry: dict[str, Any]) -> str:
     else:
         text = f"{name}: {entry['read']:,} rows read, {entry['used']:,} used"
     return f"{text}; left out: {left_out}" if left_out else text
-
-
-def _save_result(
-    ctx: click.Context,
-    record: Record,
-    path: Path | None,
-    ending: Ending,
-    *,
-    warns_only: bool,
-) -> None:
-    """Write the result file, if there is one; with `warns_only`, a failure to do so is logged as a note."""
-    if path is None:
-        return
-    from nsys_pp.output.files import write_result
-
-    try:
-        write_result(path, _describe(ctx, record, ending))
-    except NsysPPError as refused:
-        if not warns_only:
-            raise
-        log_notes([refused.message])
 
 
 def _describe(ctx: click.Context, record: Record, ending: Ending) -> dict[str, Any]:

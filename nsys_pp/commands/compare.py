@@ -60,7 +60,6 @@ COMPARE_TABLES: Mapping[str, AnyTable] = {
     **TABLES,
 }
 """Tables of `CompareResult.tables`, by name."""
-_STAGED = ("stages", "ranks", "links")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -301,7 +300,7 @@ def _select(run: RunSums, comparability: pl.DataFrame) -> dict[str, pl.DataFrame
     samples = dict(run.samples)
     excluded = comparability.filter(pl.col("effect") == "excluded")["fact"].to_list()
     if "stages" in excluded:
-        for name in _STAGED:
+        for name in ("stages", "ranks", "links"):
             samples[name] = samples[name].clear()
         samples["kinds"] = samples["kinds"].filter(pl.col("stage").is_null())
     if "forwards and backwards" in excluded:

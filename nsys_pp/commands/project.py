@@ -32,7 +32,6 @@ PROJECT_COLUMNS = (
     *("call_count", "op_count", "first_op", "last_op", "scope", "is_open"),
     *("gpu", "rank", "utc_offset_ns"),
 )
-SCOPES = ("thread", "process", "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -70,7 +69,7 @@ def project(
             operations.
     """
     check_keywords(options, BatchOptions)
-    check_choice("scope", scope, SCOPES)
+    check_choice("scope", scope, ("thread", "process", "auto"))
     counted = parse_counted_ops(ops)
     batch = Batch(inputs, options, with_parts=False)
     work = partial(

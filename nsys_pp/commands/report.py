@@ -30,8 +30,6 @@ from nsys_pp.tables.registry import TABLES
 from nsys_pp.units import format_count
 from nsys_pp.viewer import SITE, build_address
 
-_ADDRESSES = ("http://", "https://")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReportResult(Result):
@@ -143,7 +141,7 @@ def build_trace_links(trace: str | Path | None) -> TraceLinks | None:
     """
     if trace is None:
         return None
-    if str(trace).startswith(_ADDRESSES):
+    if str(trace).startswith(("http://", "https://")):
         address = build_address(SITE, str(trace))
         return TraceLinks(is_link=True, head=f"{address}&visStart=", middle="&visEnd=", tail="")
     return TraceLinks(

@@ -35,7 +35,6 @@ SUMMARY_PREFIX = "summary_"
 
 _HINT = "`nsys-pp sql --explain` lists all tables and columns"
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CLASHES = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 _RUN_FRAMES: Mapping[str, tuple[pl.Schema, Callable[[PipelineResult], pl.DataFrame]]] = {
@@ -83,7 +82,7 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
     try:
         with pl.SQLContext(frames) as context:
             answer = context.execute(query, eager=True)
-    except _CLASHES as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = str(error).split("\n")[0]
         raise OptionError("query", f"the query is invalid: {reason}", _HINT) from None
     return SqlResult(table=answer, skipped=skipped, row_counts=counts)
@@ -101,15 +100,15 @@ def list_sql_columns() -> pl.DataFrame:
 
 @cache
 def _list_tables() -> Mapping[str, list[tuple[str, Any, str]]]:
-    tables: dict[str, list[tuple[str, Any, str]]] = {}
-    for name, (schema, _) in _RUN_FRAMES.items():
-        tables[name] = [(column, dtype, "") for column, dtype in schema.items()]
-    tables["projections"] = [*_describe(define_projection_table(("kernel",), "auto"))]
-    for name, table in PIPELINE_TABLES.items():
-        tables[name] = [*_describe(table)]
-    for name, summary_table in SUMMARY_TABLES.items():
-        tables[SUMMARY_PREFIX + name] = [*_describe(summary_table)]
-    return tables
+    tables: dict[str, AnyTable] = {
+        "projections": define_projection_table(("kernel",), "auto"),
+        **PIPELINE_TABLES,
+        **{SUMMARY_PREFIX + name: table for name, table in SUMMARY_TABLES.items()},
+    }
+    return {
+        **{name: [(*column, "") for column in schema.items()] for name, (schema, _) in _RUN_FRAMES.items()},
+        **{name: [*_describe(table)] for name, table in tables.items()},
+    }
 
 
 def _describe(table: AnyTable) -> Iterator[tuple[str, Any, str]]:

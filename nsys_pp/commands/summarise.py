@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, Unpack
+from typing import Unpack
 
 import polars as pl
 
@@ -28,7 +28,6 @@ from nsys_pp.tables.verdict import build_verdict, build_verdict_table
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
-SummaryTable: TypeAlias = "Table[[Summary, str]]"
 SUMMARY_TABLES = registry.SUMMARY_TABLES
 """Tables of `SummaryResult.tables`, by name."""
 
@@ -115,7 +114,7 @@ def summarise(
 
 
 def build_tables(
-    summary: Summary, names: Sequence[str], tables: Mapping[str, SummaryTable], *, by: str = "run"
+    summary: Summary, names: Sequence[str], tables: Mapping[str, Table[[Summary, str]]], *, by: str = "run"
 ) -> tuple[dict[str, pl.DataFrame], dict[str, str]]:
     """Build tables of a summary.
 

@@ -150,9 +150,6 @@ def measure_process(pid: int) -> int:
     return 0
 
 
-_CONTROL = (KeyboardInterrupt, SystemExit, GeneratorExit)
-
-
 class Outcome(Struct, frozen=True, kw_only=True):
     """Result of one item: a value, or an error."""
 
@@ -230,7 +227,7 @@ def as_exception(error: BaseException) -> Exception:
     """
     if isinstance(error, Exception):
         return error
-    if isinstance(error, _CONTROL):
+    if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
         raise error
     portable = RuntimeError(f"{type(error).__name__}: {error}")
     portable.__cause__ = error

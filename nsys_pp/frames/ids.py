@@ -24,7 +24,6 @@ _TID_MASK = 0xFF_FFFF
 _PROCESS_BITS = pl.Series([~_TID_MASK])  # polars builds this column for each number
 _PID_MASK = 0xFF_FFFF << 24
 _HOST_BITS, _VM_BITS, _PID_BITS = 56, 48, 24
-_MACHINE_FOLDER = "machine"
 
 Keys = TypeVar("Keys", pl.Expr, pl.Series, npt.NDArray[np.int64], int)
 
@@ -56,15 +55,6 @@ def tid(thread_key: Keys) -> Keys:
     16777215
     """
     return thread_key & _TID_MASK
-
-
-def is_main_thread(thread_key: int) -> bool:
-    """Return whether a thread is a main thread: its id is the id of its process.
-
-    >>> is_main_thread(281_546_145_665_170)
-    True
-    """
-    return tid(thread_key) == pid(thread_key)
 
 
 def list_process_keys(parts: pl.DataFrame) -> pl.Series:
@@ -106,7 +96,7 @@ def find_machine_folder(path: Path) -> str | None:
     'machine3'
     """
     folders = (folder.name for folder in path.absolute().parents)
-    return next((name for name in folders if name.lower().startswith(_MACHINE_FOLDER)), None)
+    return next((name for name in folders if name.lower().startswith("machine")), None)
 
 
 def describe_path(path: Path | str) -> str:

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class LauncherRank(NamedTuple):
-    """A rank, and the variable that it was read from."""
+class Rank(NamedTuple):
+    """A rank, and its source: the variable that it was read from, or another one."""
 
     rank: int
     source: str
-    world_size: int | None
+    world_size: int | None  # None where unknown
 
 
 class _Launcher(NamedTuple):
@@ -43,19 +43,19 @@ _LAUNCHERS = (
 )
 
 
-def find_rank(variables: Mapping[str, str]) -> LauncherRank | None:
+def find_rank(variables: Mapping[str, str]) -> Rank | None:
     """Find the rank of the program that was launched; None without one.
 
     >>> find_rank({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0"})
-    LauncherRank(rank=3, source='RANK', world_size=8)
+    Rank(rank=3, source='RANK', world_size=8)
     >>> find_rank({"RANK": "8", "WORLD_SIZE": "8", "SLURM_PROCID": "0"})  # RANK cannot be
-    LauncherRank(rank=0, source='SLURM_PROCID', world_size=None)
+    Rank(rank=0, source='SLURM_PROCID', world_size=None)
     """
     for launcher in _LAUNCHERS:
         rank = _as_count(variables.get(launcher.rank))
         world_size = _as_count(variables.get(launcher.world_size or ""))
         if rank is not None and (world_size is None or rank < world_size):
-            return LauncherRank(rank, launcher.rank, world_size)
+            return Rank(rank, launcher.rank, world_size)
     return None
 
 

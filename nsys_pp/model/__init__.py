@@ -41,9 +41,9 @@ from nsys_pp.model.identity import (
     build_streams,
     build_threads,
     compute_fingerprint,
+    first_values,
     number_gpus,
     rank_main_process,
-    read_launcher,
 )
 from nsys_pp.model.metrics import build_counters, build_sampled_metrics
 from nsys_pp.model.names import read_structures
@@ -76,7 +76,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     api_calls = build_api_calls(raw)
     raw.release("calls")
     nccl_events = read_nccl_events(raw, structures)
-    launcher = read_launcher(raw)
+    launcher = first_values(raw["launcher"])
     gpus = number_gpus(raw)
     ranks = build_ranks(raw, gpu_ops, nccl_events, launcher)
     devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)

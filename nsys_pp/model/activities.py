@@ -192,7 +192,6 @@ def _build_call_stacks(raw: RawReport) -> pl.DataFrame:
     )
 
 
-CALLER = " < "
 _ADDRESS = "^0x[0-9a-fA-F]+$"
 
 
@@ -222,7 +221,7 @@ def build_stacks(frames: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
         .hstack(named)
         .sort("stack_id", "depth", maintain_order=True)
         .group_by("stack_id", maintain_order=True)
-        .agg(innermost=pl.col("symbol").first(), stack=pl.col("text").str.join(CALLER))
+        .agg(innermost=pl.col("symbol").first(), stack=pl.col("text").str.join(" < "))
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.arrays.names import is_matched
+from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.part import LOSS, REPORT
@@ -111,7 +111,7 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
     session, counts = report.session, count_rows(report)
     ops, calls = report.gpu_ops, report.api_calls
     matched_count = launches["op_id"].n_unique()
-    graph_count, lost_count = _count_graph_launches(calls, launches)
+    lost_count, graph_count = _count_launches(calls, launches, GRAPH_LAUNCH)
     of_threads = {"range": report.ranges, "call": calls}
     of_processes = {"thread": report.threads, **of_threads, "op": ops}
     # the exporter shifts events and not the session
@@ -175,7 +175,7 @@ def count_rows(report: Report) -> dict[str, int]:
     """Count the rows by table; for tables that were read, without rows of names and rows without times."""
     ops = report.gpu_ops
     # NCCL's own ranges; their domain has no name if it was created before the capture
-    is_nccl = is_matched(report.ranges["domain"], "^NCCL$") | is_matched(report.ranges["name"], "^nccl")
+    is_nccl = is_named(report.ranges["domain"], "^NCCL$") | is_named(report.ranges["name"], "^nccl")
     return {
         **report.recorded,
         "ranges": len(report.ranges),
@@ -186,14 +186,6 @@ def count_rows(report: Report) -> dict[str, int]:
         "communication": int(ops["is_communication"].sum()),
         "nccl_calls": int(np.count_nonzero(is_nccl)),
     }
-
-
-def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, int]:
-    """Count the calls that launch a CUDA graph, and the ones without an operation."""
-    names = calls["name"].unique().drop_nulls()
-    names = names.filter(names.cast(pl.String).str.contains(GRAPH_LAUNCH))
-    rows = calls.with_row_index("call_row").filter(pl.col("name").is_in(names.implode())).select("call_row")
-    return len(rows), len(rows.join(launches, on="call_row", how="anti"))
 
 
 def _count_by_gpu(report: Report) -> pl.DataFrame:
@@ -560,7 +552,11 @@ def find_data_warnings(report: Report, launches: pl.DataFrame) -> list[str]:
 def _list_harmless(texts: Sequence[str], report: Report, launches: pl.DataFrame) -> set[str]:
     """List the messages on losses that are possible, where no event of CUDA is missing."""
     possible = {text for text in texts if re.search(_POSSIBLE, text)}
-    if not possible or _count_unlaunched(report, launches) or _count_empty_launches(report, launches)[0]:
+    if (
+        not possible
+        or _count_unlaunched(report, launches)
+        or _count_launches(report.api_calls, launches, KERNEL_LAUNCH)[0]
+    ):
         return set()
     return possible
 
@@ -571,12 +567,9 @@ def _count_unlaunched(report: Report, launches: pl.DataFrame) -> int:
     return len(report.gpu_ops) - len(op) + int(np.count_nonzero(op[1:] == op[:-1]))
 
 
-def _count_empty_launches(report: Report, launches: pl.DataFrame) -> tuple[int, int]:
-    """Count the calls that launch kernels and have none, and all calls that launch kernels."""
-    names = report.api_calls["name"].unique().drop_nulls()
-    launching = names.filter(names.cast(pl.String).str.contains(KERNEL_LAUNCH))
-    is_launch = report.api_calls["name"].is_in(launching.implode()).fill_null(value=False).to_numpy()
-    rows = np.flatnonzero(is_launch)
+def _count_launches(calls: pl.DataFrame, launches: pl.DataFrame, pattern: str) -> tuple[int, int]:
+    """Count the calls of a name that launched no operation, and all of them."""
+    rows = np.flatnonzero(is_named(calls["name"], pattern))
     return len(np.setdiff1d(rows, launches["call_row"].to_numpy())), len(rows)
 
 
@@ -687,7 +680,6 @@ _NAMES_FINDINGS = {  # ids of names in raw frames, and our nouns
     ("kernels", "name_id"): "kernels",
     ("os_calls", "name_id"): "calls of the operating system",
 }
-_HARMLESS = ("notes:", "not calls:", "information,")
 _MEANINGS = {  # of rows that are left out, by table
     "nvtx": "ranges and marks are missing: `project`, jobs and steps lack them",
     "calls": "launches are missing: kernels of these calls are in no range",
@@ -742,7 +734,7 @@ def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
     for stage, table, source, reason, count in row_counts.rows():
         if reason is None or stage == "projection":
             continue
-        is_harmless = reason.startswith(_HARMLESS)
+        is_harmless = reason.startswith(("notes:", "not calls:", "information,"))
         name = source or table
         text = f"{name}: {format_count(count, 'row')} left out: {reason}"
         if stage == "file":
@@ -787,7 +779,7 @@ def _find_losses(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
 def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
     ops = report.gpu_ops
     lost = _count_unlaunched(report, launches)
-    without, launching = _count_empty_launches(report, launches)
+    without, launching = _count_launches(report.api_calls, launches, KERNEL_LAUNCH)
     if lost:
         yield Finding(
             severity="warning" if lost > QUIET_SHARE * len(ops) else "info",

@@ -73,7 +73,6 @@ _REQUIRED: Mapping[
     "diagnostics": ("text",),
 }
 _OPS = ("kernels", "copies", "decompressions", "sets", "graphs")
-_SEVERE = ("error", "warning")
 NOTED = {
     "nvtx": "NVTX events",
     "calls": "CUDA calls",
@@ -108,7 +107,7 @@ def drop_unusable(raw: RawReport) -> None:
         is_timed = ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null()
         _drop(raw, table, is_timed, UNTIMED)  # CUPTI writes 0 for operations that it did not time
     _warn_of_names(raw)
-    severe = raw["diagnostics"]["severity"].is_in(_SEVERE).fill_null(value=False)
+    severe = raw["diagnostics"]["severity"].is_in(("error", "warning")).fill_null(value=False)
     _drop(raw, "diagnostics", severe, "information, not an error or a warning")
 
 

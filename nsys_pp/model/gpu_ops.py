@@ -20,13 +20,12 @@ from nsys_pp.arrays.columns import (
     find_distinct,
     gather,
     has_value,
-    index_column,
     index_rows,
     numbers,
     pack,
     whole_numbers,
 )
-from nsys_pp.arrays.names import is_matched
+from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.search import find_last, find_pairs, number_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import NAME, build_frame, build_schema, conform, conform_part
@@ -77,7 +76,7 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     if not parts:
         return GPU_OPS.to_frame()
     gpu_ops = pl.concat(parts, rechunk=True)
-    is_communication = pl.Series("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
+    is_communication = pl.Series("is_communication", is_named(gpu_ops["name"], _COMMUNICATION))
     return conform(gpu_ops.hstack([is_communication]).with_row_index("op_id"), GPU_OPS)
 
 
@@ -150,7 +149,7 @@ def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
         return resolve(ops["name_id"], raw["strings"])
     if table == "copies":
         first, direction = find_distinct(whole_numbers(ops["direction"]))
-        words = index_column(ops["direction"], first).to_list()
+        words = gather(ops["direction"], first).to_list()
         names = ["Memcpy" if word is None else f"Memcpy {word}" for word in words]
         return gather(pl.Series(names, dtype=NAME), direction)
     if table == "graphs":
@@ -279,7 +278,14 @@ def _find_records(records: pl.DataFrame, waits: pl.DataFrame) -> Int64s:
     )
     of_event = pack(np.concatenate(process), np.concatenate(event))
     of_record, of_wait = of_event[: len(records)], of_event[len(records) :]
-    found = _find_by_time(of_record, records, of_wait, waits)
+    # the last record before each call; -1 without one, or if the order of both is unknown
+    start, end = numbers(records["start_ns"]), numbers(records["end_ns"])
+    time = numbers(waits["start_ns"])
+    by_time = np.argsort(start, kind="stable")
+    at = find_last(of_wait, time, of_record[by_time], start[by_time])
+    found = np.where(at >= 0, by_time[at], -1)
+    is_before = (found >= 0) & (end[found] <= time) & ~_is_ambiguous(of_record, records)[found]
+    found = np.where(is_before, found, -1)
     by_number, has_number = _find_by_number(process, event, records, waits)
     return np.where(has_number, by_number, found)
 
@@ -297,17 +303,6 @@ def _find_by_number(
     found = np.where(at >= 0, known[at], -1)
     is_same = (found >= 0) & (event[0][found] == event[1])
     return np.where(is_same, found, -1), wanted != NEVER
-
-
-def _find_by_time(of_record: Int64s, records: pl.DataFrame, of_wait: Int64s, waits: pl.DataFrame) -> Int64s:
-    """Find the last record before each call; -1 without one, or if the order of both is unknown."""
-    start, end = numbers(records["start_ns"]), numbers(records["end_ns"])
-    time = numbers(waits["start_ns"])
-    by_time = np.argsort(start, kind="stable")
-    at = find_last(of_wait, time, of_record[by_time], start[by_time])
-    found = np.where(at >= 0, by_time[at], -1)
-    is_before = (found >= 0) & (end[found] <= time) & ~_is_ambiguous(of_record, records)[found]
-    return np.where(is_before, found, -1)
 
 
 def _is_ambiguous(of_record: Int64s, records: pl.DataFrame) -> NDArray[np.bool_]:

@@ -21,8 +21,8 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import index_column, list_distinct, numbers, pack
-from nsys_pp.arrays.search import find_first_rows
+from nsys_pp.arrays.columns import gather, list_distinct, numbers, pack
+from nsys_pp.arrays.search import number_keys
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import (
     find_machine_folder,
@@ -46,10 +46,10 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
 
     Args:
         raw: The report.
-        launcher: From `read_launcher`.
+        launcher: Its variables; the first value of each.
         ranks: `RANKS`.
     """
-    facts = _first_values(raw["facts"])
+    facts = first_values(raw["facts"])
     # on Linux nsys writes the pid namespace as id of the system, which does not identify a machine
     system_id = facts.get("system_id", "")
     own_id = system_id if system_id and not system_id.startswith("pid:") else None
@@ -86,15 +86,10 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
     )
 
 
-def read_launcher(raw: RawReport) -> dict[str, str]:
-    """Read the launcher variables; the first value of each."""
-    return _first_values(raw["launcher"])
-
-
 def read_time_shift(raw: RawReport) -> int:
     """Read the nanoseconds that the exporter added to all times; 0 where they are unknown or damaged."""
     try:
-        shift = int(_first_values(raw["facts"]).get("time_shift_ns", "0"))
+        shift = int(first_values(raw["facts"]).get("time_shift_ns", "0"))
     except ValueError:
         return 0
     return shift if abs(shift) < _MOST_SHIFT_NS else 0
@@ -105,7 +100,8 @@ def find_first(values: pl.Series) -> int | None:
     return next((int(value) for value in values.to_list() if value is not None), None)
 
 
-def _first_values(facts: pl.DataFrame) -> dict[str, str]:
+def first_values(facts: pl.DataFrame) -> dict[str, str]:
+    """Return the first value of each name."""
     return dict(facts.drop_nulls().unique("name", keep="first", maintain_order=True).iter_rows())
 
 
@@ -342,7 +338,6 @@ def _conform(ranks: pl.DataFrame, source: str, *, world_size: object) -> pl.Data
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _PREFIX = r"^(?i:MIG-GPU-|MIG-|GPU-)"
-_UUID_LENGTH = len(_NO_UUID)
 
 
 def build_gpus(raw: RawReport, listed: pl.DataFrame) -> pl.DataFrame:
@@ -432,8 +427,8 @@ def _list_used(raw: RawReport, gpu_ops: pl.DataFrame) -> list[tuple[int, int]]:
         process, device = gpu_ops["process_key"], gpu_ops["device_id"]
     else:
         process, device = list_process_keys(raw["contexts"]), raw["contexts"]["device"]
-    first = find_first_rows(pack(numbers(process), numbers(device)))
-    pairs = zip(index_column(process, first).to_list(), index_column(device, first).to_list(), strict=True)
+    first = number_keys(pack(numbers(process), numbers(device)))[0]
+    pairs = zip(gather(process, first).to_list(), gather(device, first).to_list(), strict=True)
     return sorted(pair for pair in pairs if None not in pair)
 
 
@@ -511,7 +506,7 @@ def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> pl.DataFrame:
     for device, entry in enumerate(visible):
         if not entry.isdecimal():
             matches = on_bus.filter(pl.col("uuid").str.starts_with(strip_uuid(entry)))
-            whole = strip_uuid(entry) if len(strip_uuid(entry)) >= _UUID_LENGTH else None
+            whole = strip_uuid(entry) if len(strip_uuid(entry)) >= len(_NO_UUID) else None
             if matches.height == 1:
                 rows.append((device, None, matches["at"][0], matches["uuid"][0]))
             elif whole is not None:  # a part of a GPU, or no GPU is listed

@@ -85,11 +85,28 @@ def build_processor_counters(raw: RawReport) -> pl.DataFrame:
         .drop("table")
         .unique(["source", "event"], keep="first", maintain_order=True)
     )
+    # the instance of a component is added where several share a name
+    listed = (
+        raw["processor_components"]
+        .unique("unit", keep="first", maintain_order=True)
+        .drop_nulls(["unit", "name"])
+    )
+    with_instance = pl.format("{} {}", "name", "instance")
+    is_shared = (pl.len().over("name") > 1) & pl.col("instance").is_not_null()
     rows = (
         pl.concat([alone, joined], how="diagonal")
         .drop_nulls("value")
         .join(names, on=["source", "event"], how="left", maintain_order="left")
-        .join(_name_components(raw), on=["source", "unit"], how="left", maintain_order="left")
+        .join(
+            listed.select(
+                "unit",
+                source=pl.lit("component"),
+                component=pl.when(is_shared).then(with_instance).otherwise("name"),
+            ),
+            on=["source", "unit"],
+            how="left",
+            maintain_order="left",
+        )
     )
     owner = pl.coalesce("component", pl.format("{} {}", "source", pl.col("unit").fill_null(0)))
     event = pl.coalesce("label", "name", pl.format("event {}", pl.col("event").fill_null(0)))
@@ -101,25 +118,6 @@ def build_processor_counters(raw: RawReport) -> pl.DataFrame:
         time_ns="start",
         value="value",
     ).pipe(conform, COUNTERS)
-
-
-def _name_components(raw: RawReport) -> pl.DataFrame:
-    """Return the names of components: `source`, `unit` and `component`.
-
-    Their instance is added where several share a name.
-    """
-    listed = (
-        raw["processor_components"]
-        .unique("unit", keep="first", maintain_order=True)
-        .drop_nulls(["unit", "name"])
-    )
-    with_instance = pl.format("{} {}", "name", "instance")
-    is_shared = (pl.len().over("name") > 1) & pl.col("instance").is_not_null()
-    return listed.select(
-        "unit",
-        source=pl.lit("component"),
-        component=pl.when(is_shared).then(with_instance).otherwise("name"),
-    )
 
 
 BUILDERS: tuple[Callable[[RawReport], pl.DataFrame], ...] = (build_processor_counters, build_memory_pools)

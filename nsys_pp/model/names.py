@@ -75,6 +75,11 @@ def format_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.Data
     payloads = raw["payloads"]
     if "cpu" not in raw.groups or payloads.is_empty():
         return pl.DataFrame(schema={"row": pl.Int64, "payload": pl.String})
+    # structures as JSON objects, at their rows; null elsewhere
+    text = pl.Series("binary", [None], dtype=pl.String).new_from_index(0, len(payloads))
+    for structure in structures:
+        objects = structure.fields.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+        text = text.scatter(structure.at, objects)
     return payloads.select(
         "row",
         payload=pl.coalesce(
@@ -86,7 +91,7 @@ def format_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.Data
             pl.col("float").cast(pl.String),
             pl.lit(resolve(payloads["json_id"], raw["strings"], dtype=pl.String())),
             pl.col("json"),
-            pl.lit(_format_structures(structures, len(payloads))),
+            pl.lit(text),
             pl.col("binary"),
         ),
     )
@@ -143,12 +148,3 @@ def _read_fields(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.DataFra
         cells = np.ascontiguousarray(table[:, first : first + width])
         columns.append(pl.Series(name, cells.view(f"<{_NUMPY_KINDS[kind]}{width}").ravel()))
     return pl.DataFrame(columns)
-
-
-def _format_structures(structures: Sequence[Structures], count: int) -> pl.Series:
-    """Format structures as JSON objects, at their rows of `count`; null elsewhere."""
-    text = pl.Series("binary", [None], dtype=pl.String).new_from_index(0, count)
-    for structure in structures:
-        objects = structure.fields.select(pl.struct(pl.all()).struct.json_encode()).to_series()
-        text = text.scatter(structure.at, objects)
-    return text

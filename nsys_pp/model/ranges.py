@@ -19,7 +19,6 @@ from nsys_pp.arrays.columns import (
     numbers,
     pack,
 )
-from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.frames.conform import NAME, build_nulls, conform
 from nsys_pp.frames.ids import process_key
@@ -149,7 +148,7 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
         return registered
 
     if text.dtype != dtype:
-        text = as_texts(text).cast(dtype)
+        text = text.cast(pl.String).cast(dtype)
     if registered.null_count() == len(registered):
         return text.alias(registered.name)
     return registered.zip_with(pl.Series("", has_value(registered)), text)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -232,15 +231,3 @@ def _is_same_file(path: Path, other: Path) -> bool:
     with suppress(OSError):
         return path.samefile(other)
     return False
-
-
-def write_result(path: Path, facts: Mapping[str, Any]) -> None:
-    """Write facts as JSON, whole or not at all; an existing file is replaced.
-
-    Raises:
-        OutputError: It cannot be written.
-    """
-    with replace_file(path, force=True) as target:
-        target.write_bytes(
-            (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
-        )  # `\udcff`: a byte of a name that is no UTF-8

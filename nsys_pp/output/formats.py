@@ -87,15 +87,6 @@ class ExportResult(Struct, frozen=True, kw_only=True):
 ExportWriter: TypeAlias = "Callable[[Training, Path, ExportOptions], ExportResult]"
 
 
-OutputCheck: TypeAlias = Callable[[Path, Sequence[Path], bool], None]
-
-
-"""Function of the output, all inputs and `force`, called before any work.
-
-Raises `OutputError` or `ReportError`.
-"""
-
-
 def check_file(path: Path, inputs: Sequence[Path], force: bool) -> None:
     """Refuse a file that exists, or that is one of the inputs."""
     check_output(path, force=force, inputs=inputs)
@@ -116,7 +107,8 @@ class Exporter(Struct, frozen=True, kw_only=True):
         is_folder: The output is a folder of files.
         options: Names of the `ExportOptions` that the format reads.
         needs_jobs: A training without jobs is an error.
-        check: Refuses an invalid output before any work is done.
+        check: Function of the output, all inputs and `force`: refuses an invalid output before any work.
+            It raises `OutputError` or `ReportError`.
     """
 
     name: str
@@ -126,7 +118,7 @@ class Exporter(Struct, frozen=True, kw_only=True):
     is_folder: bool = False
     options: frozenset[str] = field(default_factory=frozenset)
     needs_jobs: bool = True
-    check: OutputCheck = check_file
+    check: Callable[[Path, Sequence[Path], bool], None] = check_file
 
 
 def _build_chart(name: str, description: str, *, shows_verdict: bool = False) -> Exporter:
@@ -176,10 +168,8 @@ _EXPORTERS = (
 )
 
 
+# by name, in the order of help texts
 EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EXPORTERS}
-
-
-"""All formats by name, in the order of help texts."""
 
 
 _TRACE = Exporter(  # of `whatif` alone: `merge` writes traces with the rows of reports
@@ -242,10 +232,8 @@ _FORMATS = (
 )
 
 
+# by name; the first is the default
 TRACE_FORMATS: Mapping[str, TraceFormat] = {trace_format.name: trace_format for trace_format in _FORMATS}
-
-
-"""All formats by name; the first is the default."""
 
 
 def infer_trace_format(output: Path) -> TraceFormat:

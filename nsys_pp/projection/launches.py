@@ -11,10 +11,11 @@ from nsys_pp.arrays.columns import (
     gather_rows,
     is_among,
     keep_rows,
+    list_distinct,
     numbers,
 )
-from nsys_pp.arrays.names import is_matched, list_names
-from nsys_pp.arrays.search import expand_windows, find_first, find_first_rows, find_last
+from nsys_pp.arrays.names import is_named, list_names
+from nsys_pp.arrays.search import expand_windows, find_first, find_last
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_frame, build_nulls
 from nsys_pp.frames.report import LAUNCHES, NCCL_CALLS, REQUESTS
@@ -45,7 +46,7 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
     if api_calls.is_empty() or gpu_ops.is_empty():
         return LAUNCHES.to_frame()
     process_key = api_calls["process_key"].to_numpy()
-    processes = np.sort(process_key[find_first_rows(process_key)])
+    processes = list_distinct(process_key)
     call_keys = _correlation_keys(api_calls, processes)
     op_keys = _correlation_keys(gpu_ops, processes)
 
@@ -72,8 +73,7 @@ def find_launch_devices(gpu_ops: pl.DataFrame, launches: pl.DataFrame) -> Int64s
         launches: `LAUNCHES`.
     """
     device = gpu_ops["device_id"].fill_null(-1).to_numpy().astype(np.int64)
-    of_launches: Int64s = device[launches["op_id"].to_numpy()]
-    return of_launches
+    return np.asarray(device[launches["op_id"].to_numpy()])
 
 
 def _correlation_keys(frame: pl.DataFrame, processes: Int64s) -> Int64s:
@@ -170,7 +170,7 @@ def _pair(
 
 def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
     """List the ranges that NCCL pushes around requests, by start."""
-    is_request = is_matched(ranges["name"], _REQUEST)
+    is_request = is_named(ranges["name"], _REQUEST)
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
     requests = keep_rows(ranges[columns], is_request)
     names = list_names(requests["name"])

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import index_column, index_rows
+from nsys_pp.arrays.columns import gather, index_rows
 from nsys_pp.arrays.search import expand_windows, order_by_number, running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_frame
@@ -492,9 +492,7 @@ def _describe_ends(windows: _Windows, launched: Launched, names: pl.Series | Non
     ]
     if names is not None:
         of_names = zip(("first_op", "last_op"), (first_op, last_op), strict=True)
-        columns += [
-            index_column(names, launched.op_row[windows.launch[op]]).alias(name) for name, op in of_names
-        ]
+        columns += [gather(names, launched.op_row[windows.launch[op]]).alias(name) for name, op in of_names]
     return columns
 
 
@@ -532,7 +530,7 @@ def _name_scopes(windows: _Windows) -> pl.Series:
         return names.new_from_index(0, len(windows.row))
     before = np.concatenate([[0], np.cumsum(inside.is_waited[windows.position])])
     is_waited = windows.sum_by_row(before[windows.last] - before[windows.first]) > 0
-    return index_column(names, is_waited.astype(np.uint32))
+    return gather(names, is_waited.astype(np.uint32))
 
 
 def _find_extreme_op(key: Int64s, windows: _Windows) -> Int64s:

@@ -30,7 +30,6 @@ from nsys_pp.arrays.columns import (
     keep_rows,
     list_distinct,
     pick,
-    set_column,
 )
 from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.types import Bools, Int64s
@@ -99,7 +98,7 @@ def split_pieces(
             rows=rows,
             ranges=_gather(ranges[_COLUMNS], rows),
             api_calls=_gather(api_calls[_COLUMNS], of_calls),
-            launches=set_column(of_piece, pl.Series("call_row", position[of_piece["call_row"].to_numpy()])),
+            launches=of_piece.with_columns(pl.Series("call_row", position[of_piece["call_row"].to_numpy()])),
             waited=None if waited is None else _choose_waited(waited, position, is_chosen),
         )
 

@@ -19,9 +19,9 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import EVER, NEVER, index_rows, numbers
-from nsys_pp.arrays.search import find_first_rows, order_by_owner
+from nsys_pp.arrays.search import number_keys, order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.ids import is_main_thread
+from nsys_pp.frames.ids import pid, tid
 from nsys_pp.projection.windows import OrderedCalls, order_calls
 
 _MOST_PAIRS = (
@@ -173,9 +173,9 @@ def _list_threads(events: pl.DataFrame, is_listed: Bools | None = None) -> pl.Da
     """List the threads of some events, each with its process."""
     thread = events["thread_key"].to_numpy()
     if is_listed is None or is_listed.all():
-        return index_rows(events[["process_key", "thread_key"]], find_first_rows(thread))
+        return index_rows(events[["process_key", "thread_key"]], number_keys(thread)[0])
     rows = np.flatnonzero(is_listed)
-    return index_rows(events[["process_key", "thread_key"]], rows[find_first_rows(thread[rows])])
+    return index_rows(events[["process_key", "thread_key"]], rows[number_keys(thread[rows])[0]])
 
 
 def _list_devices(api_calls: pl.DataFrame, call_row: Int64s, device: Int64s) -> dict[int, set[int]]:
@@ -192,7 +192,9 @@ def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes
     """Find the first thread of each process: its main thread, or else the thread of its first event."""
     columns = ("process_key", "thread_key", "start_ns")
     threads = {*_list_threads(ranges).rows(), *_list_threads(api_calls).rows()}
-    main = {process: thread for process, thread in threads if process in processes and is_main_thread(thread)}
+    main = {
+        process: thread for process, thread in threads if process in processes and tid(thread) == pid(thread)
+    }
     first = set(main.values())
     processes = processes - main.keys()
     if not processes:

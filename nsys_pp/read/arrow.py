@@ -45,7 +45,12 @@ def open_broken_text(file: Path) -> pl.DataFrame:
     """
     data = file.read_bytes()
     if file.suffix == ".parquet":
-        data, names = _declare_bytes_in_parquet(data)
+        # the footer is followed by its length and the magic number
+        end = len(data) - 8
+        start = end - int.from_bytes(data[end : end + 4], "little")
+        footer = data[start:end]
+        names = [match.group(2).decode() for match in _PARQUET_TEXT.finditer(footer)]
+        data, names = data[:start] + _PARQUET_TEXT.sub(_PARQUET_BYTES, footer) + data[end:], names
         frame = pl.read_parquet(io.BytesIO(data))
     else:
         data, names = _declare_bytes_in_stream(data)
@@ -54,15 +59,6 @@ def open_broken_text(file: Path) -> pl.DataFrame:
         frame[name].map_elements(lambda data: data.decode("utf-8", "replace"), return_dtype=pl.String)
         for name in names
     )
-
-
-def _declare_bytes_in_parquet(data: bytes) -> tuple[bytes, list[str]]:
-    """Change text columns to bytes in the footer, which is followed by its length and the magic number."""
-    end = len(data) - 8
-    start = end - int.from_bytes(data[end : end + 4], "little")
-    footer = data[start:end]
-    names = [match.group(2).decode() for match in _PARQUET_TEXT.finditer(footer)]
-    return data[:start] + _PARQUET_TEXT.sub(_PARQUET_BYTES, footer) + data[end:], names
 
 
 def _declare_bytes_in_stream(data: bytes) -> tuple[bytes, list[str]]:

@@ -77,7 +77,17 @@ def check_database(path: Path) -> str:
         raise _explain_foreign(path, header)
     if _is_hot(path.with_name(f"{path.name}-journal")):
         raise busy_error(path)
-    _check_size(path, header)
+    page_bytes = int.from_bytes(header[16:18], "big")
+    page_bytes = 65536 if page_bytes == 1 else page_bytes
+    pages = int.from_bytes(header[28:32], "big")
+    is_page_count_valid = pages > 0 and header[24:28] == header[92:96]
+    size = _stat(path).st_size
+    if len(header) < _HEADER_BYTES or (is_page_count_valid and size < pages * page_bytes):
+        promised = f" of {pages * page_bytes:,}" if is_page_count_valid else ""
+        raise ReportError(
+            f"`{path}` is truncated: it has {size:,}{promised} bytes",
+            "copy it again, or export it again from the `.nsys-rep`",
+        )
     # quoted as bytes: a name need not be UTF-8 and may contain `?`, `#` or `%`
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
     if 2 not in header[18:20]:  # not in write-ahead mode
@@ -99,6 +109,11 @@ def find_state(path: Path) -> tuple[int, int]:
     """
     status = _stat(path)
     return status.st_size, status.st_mtime_ns
+
+
+def quote_name(name: str) -> str:
+    """Quote a name of a table or column of SQLite."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def busy_error(path: Path) -> ReportError:
@@ -147,21 +162,6 @@ def _explain_foreign(path: Path, header: bytes) -> ReportError:
             f"`{path}` is not a SQLite database, or an encrypted one", f"decrypt it, or {_EXPORT_HINT}"
         )
     return ReportError(f"`{path}` is not a SQLite database", _EXPORT_HINT)
-
-
-def _check_size(path: Path, header: bytes) -> None:
-    """Compare the size of the file with the number of pages in its header."""
-    page_bytes = int.from_bytes(header[16:18], "big")
-    page_bytes = 65536 if page_bytes == 1 else page_bytes
-    pages = int.from_bytes(header[28:32], "big")
-    is_page_count_valid = pages > 0 and header[24:28] == header[92:96]
-    size = _stat(path).st_size
-    if len(header) < _HEADER_BYTES or (is_page_count_valid and size < pages * page_bytes):
-        promised = f" of {pages * page_bytes:,}" if is_page_count_valid else ""
-        raise ReportError(
-            f"`{path}` is truncated: it has {size:,}{promised} bytes",
-            "copy it again, or export it again from the `.nsys-rep`",
-        )
 
 
 def _is_hot(journal: Path) -> bool:

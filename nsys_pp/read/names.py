@@ -472,7 +472,6 @@ TABLES_ON_REQUEST = (
     *TABLES_OF_SAMPLES,
 )
 
-_ENUMERATIONS = ("ENUM_", "UnwindMethodType")
 _STARTS, _ENDS = ("start", "timestamp", "startedAt"), ("end", "endedAt")
 
 
@@ -503,7 +502,7 @@ def describe_unknown(name: str, columns: Sequence[str]) -> Table | None:
 
 def is_enumeration(name: str) -> bool:
     """Return whether a table lists the words of numbers; their meanings are constants here."""
-    return name.startswith(_ENUMERATIONS)
+    return name.startswith(("ENUM_", "UnwindMethodType"))
 
 
 ROW_ID = "rowid"  # not a column: the position of the row in its table
@@ -535,7 +534,6 @@ _COPY_DIRECTIONS: dict[int, str | int] = dict(
         start=1,
     )
 )
-_STREAM_KINDS: dict[int, str | int] = {1: "blocking", 2: "non-blocking", 3: "default"}
 
 # NVTX's numbers of payload field types; C's long has 64 bits on the platforms of nsys.
 # Numbers from 1 << 24 on are enumerations defined by the program; those of NCCL have 32 bits.
@@ -553,8 +551,6 @@ _FIELD_BYTES: dict[int, str | int] = {
     **dict.fromkeys((5, 6, 15, 16, 19), 4),
     **dict.fromkeys((7, 8, 9, 10, 17, 18, 20, 22, 23), 8),
 }
-_MEMORY_ACTIONS: dict[int, str | int] = {0: "allocation", 1: "release"}
-_SEVERITIES: dict[int, str | int] = {1: "info", 2: "warning", 3: "error", 4: "verbose"}
 _OP = {
     **_same("start", "end"),
     "device": _c("deviceId"),
@@ -783,7 +779,7 @@ TABLES = (
             "context": _c("contextId"),
             "stream": _c("streamId"),
             "priority": _c("priority"),
-            "kind": _c("flag", words=_STREAM_KINDS),
+            "kind": _c("flag", words={1: "blocking", 2: "non-blocking", 3: "default"}),
         },
     ),
     Table(
@@ -862,7 +858,7 @@ TABLES = (
             "device": _c("deviceId"),
             "correlation": _c("correlationId"),
             "kind": _c("memKind", words=MEMORY_KINDS),
-            "action": _c("memoryOperationType", words=_MEMORY_ACTIONS),
+            "action": _c("memoryOperationType", words={0: "allocation", 1: "release"}),
             **_same("address", "bytes"),
         },
         groups=("host", "show_memory"),
@@ -870,7 +866,10 @@ TABLES = (
     Table(
         "diagnostics",
         ("DIAGNOSTIC_EVENT",),
-        {"severity": _c("severity", words=_SEVERITIES), "text": _c("text")},
+        {
+            "severity": _c("severity", words={1: "info", 2: "warning", 3: "error", 4: "verbose"}),
+            "text": _c("text"),
+        },
     ),
     Table("facts", ("META_DATA_EXPORT", "EXPORT_META_DATA"), _NAME_VALUE, rows_named=EXPORT_FACTS),
     Table("facts", ("META_DATA_CAPTURE",), _NAME_VALUE, rows_named=CAPTURE_FACTS),

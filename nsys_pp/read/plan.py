@@ -166,7 +166,13 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
     """
     table, schema = source.table, SCHEMAS[source.table.frame]
     if table.frame == "launcher":
-        return _keep_launcher_variables(frame)
+        # those of the allow-list that have valid values
+        entries = (
+            entry for value in frame["value"].to_list() if value is not None for entry in value.split(";")
+        )
+        found = [match for entry in entries if (match := _LAUNCHER_VARIABLE.fullmatch(entry))]
+        kept = [(match[1] or match[3], match[2] or match[4]) for match in found]
+        return pl.DataFrame(kept, schema=SCHEMAS["launcher"], orient="row")
     if table.rows_named:
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
         frame = pl.DataFrame([names, frame["value"]])
@@ -236,14 +242,6 @@ def _list_words(words: tuple[tuple[int, str | int], ...], dtype: pl.DataType) ->
     """List the words of the numbers of an enumeration from 0 on; null where it has none."""
     by_number = dict(words)
     return pl.Series([by_number.get(number) for number in range(max(by_number) + 1)], dtype=dtype)
-
-
-def _keep_launcher_variables(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep the variables of the allow-list that have valid values."""
-    entries = (entry for value in rows["value"].to_list() if value is not None for entry in value.split(";"))
-    found = [match for entry in entries if (match := _LAUNCHER_VARIABLE.fullmatch(entry))]
-    kept = [(match[1] or match[3], match[2] or match[4]) for match in found]
-    return pl.DataFrame(kept, schema=SCHEMAS["launcher"], orient="row")
 
 
 MOST_ROWS = 2**31 - 1

@@ -223,21 +223,17 @@ def _expand(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> 
     if exists or named.is_symlink():
         return [named]
     if _NSYS_PATTERN.search(str(named)):
-        return _match_nsys_pattern(named, suffixes, unreadable)
+        # as in `nsys profile -o`, which appends the suffix itself
+        pattern = _NSYS_PATTERN.sub("*", str(named))
+        if named.suffix.lower() in suffixes:
+            return _match(Path(pattern), suffixes, unreadable, named=named)
+        found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
+        if not found:
+            return _match(Path(pattern), suffixes, unreadable, named=named)
+        return sorted(found, key=order_of_path)
     if any(character in str(named) for character in "*?["):
         return _match(named, suffixes, unreadable)
     raise ReportError(f"`{named}` does not exist", "check the name and the folder")
-
-
-def _match_nsys_pattern(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
-    """Expand a name as in `nsys profile -o`, which appends the suffix itself."""
-    pattern = _NSYS_PATTERN.sub("*", str(named))
-    if named.suffix.lower() in suffixes:
-        return _match(Path(pattern), suffixes, unreadable, named=named)
-    found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
-    if not found:
-        return _match(Path(pattern), suffixes, unreadable, named=named)
-    return sorted(found, key=order_of_path)
 
 
 def _glob(pattern: Path) -> list[Path]:
@@ -292,29 +288,26 @@ def _list_folder(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadabl
 
     A folder that cannot be read is noted in `unreadable`.
     """
+    reports: list[Path] = []
     try:
-        return _walk(folder, suffixes, unreadable)
+        for entry in sorted(folder.iterdir(), key=order_of_path):
+            if entry.is_dir():
+                # links to folders are not followed: they may form a cycle
+                if is_table_directory(entry):
+                    reports.append(entry)
+                elif not entry.is_symlink() and not entry.name.startswith("."):
+                    inner = _list_folder(entry, suffixes, unreadable)
+                    if not inner and str(entry) not in unreadable and entry.suffix.lower() in suffixes:
+                        warnings.warn(
+                            f"`{entry}` is a folder without reports, named like a report: left out",
+                            stacklevel=3,
+                        )
+                    reports.extend(inner)
+            elif entry.suffix.lower() in suffixes:
+                reports.append(entry)
     except OSError as error:
         unreadable[str(folder)] = unreadable_error(error.filename or folder, error)
         return []
-
-
-def _walk(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
-    reports: list[Path] = []
-    for entry in sorted(folder.iterdir(), key=order_of_path):
-        if entry.is_dir():
-            # links to folders are not followed: they may form a cycle
-            if is_table_directory(entry):
-                reports.append(entry)
-            elif not entry.is_symlink() and not entry.name.startswith("."):
-                inner = _list_folder(entry, suffixes, unreadable)
-                if not inner and str(entry) not in unreadable and entry.suffix.lower() in suffixes:
-                    warnings.warn(
-                        f"`{entry}` is a folder without reports, named like a report: left out", stacklevel=4
-                    )
-                reports.extend(inner)
-        elif entry.suffix.lower() in suffixes:
-            reports.append(entry)
     return reports
 
 

@@ -33,7 +33,7 @@ from nsys_pp.compiled import load_library
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, ExportedTable, Group, RawReport, RowTally
 from nsys_pp.progress import report_stage
-from nsys_pp.read.files import IMMUTABLE, busy_error, check_database, damaged_error, find_state
+from nsys_pp.read.files import IMMUTABLE, busy_error, check_database, damaged_error, find_state, quote_name
 from nsys_pp.read.names import ROW_ID, STRINGS_TABLE, Source
 from nsys_pp.read.plan import (
     LEAST_ROW_BYTES,
@@ -533,7 +533,7 @@ def _find_last_rows(connection: Connection, names: Sequence[str]) -> dict[str, i
     """Find the last row id of each table that has row ids."""
     if not names:
         return {}
-    columns = (f"(SELECT coalesce(max({ROW_ID}), 0) FROM {_quote(name)})" for name in names)
+    columns = (f"(SELECT coalesce(max({ROW_ID}), 0) FROM {quote_name(name)})" for name in names)
     try:
         rows = connection.fetch(f"SELECT {', '.join(columns)}", "i" * len(names))
     except sqlite3.Error as error:  # a table made WITHOUT ROWID has no such column
@@ -562,7 +562,16 @@ def _read_source(
             break
     frame = pl.DataFrame(dict(zip(columns, fetched.columns, strict=True)))
     if is_exact:
-        _refuse_text(path, source, frame)
+        # a number that matters is text; columns for drawing alone become null
+        for ours, column in source.table.columns.items():
+            flag = f"{ours}_refused"
+            for_drawing = {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
+            if flag in frame.columns and not for_drawing and frame[flag].sum():
+                raise ReportError(
+                    f"`{path}`: column `{source.columns[ours]}` of table `{source.name}` has text where a"
+                    " number belongs",
+                    "export it again with `nsys export --type sqlite`",
+                )
     ids = next((ours for ours, theirs in source.columns.items() if theirs == ROW_ID), _ORDER)
     return shape_rows(source, frame), ids not in frame.columns or frame[ids].is_sorted()
 
@@ -575,7 +584,7 @@ def _list_expressions(source: Source, *, has_row_id: bool, is_exact: bool) -> di
     table, schema = source.table, SCHEMAS[source.table.frame]
     found = {_ORDER: ("i", ROW_ID)} if has_row_id and ROW_ID not in source.columns.values() else {}
     for ours, theirs in source.columns.items():
-        column = theirs if theirs == ROW_ID else _quote(theirs)
+        column = theirs if theirs == ROW_ID else quote_name(theirs)
         dtype = schema[ours]
         if table.columns[ours].words is not None or dtype.is_integer():
             if is_exact and theirs != ROW_ID:
@@ -600,39 +609,21 @@ def _list_expressions(source: Source, *, has_row_id: bool, is_exact: bool) -> di
 
 def _name_rows(source: Source, has_row_id: bool) -> str:
     if has_row_id:
-        return f"{_quote(source.name)} NOT INDEXED"  # in order of the row ids
+        return f"{quote_name(source.name)} NOT INDEXED"  # in order of the row ids
     # not all columns: computed ones would be computed
-    columns = ", ".join(_quote(name) for name in dict.fromkeys(source.columns.values()) if name != ROW_ID)
-    return f"(SELECT {columns or 'NULL'}, row_number() OVER () AS {ROW_ID} FROM {_quote(source.name)})"
+    columns = ", ".join(quote_name(name) for name in dict.fromkeys(source.columns.values()) if name != ROW_ID)
+    return f"(SELECT {columns or 'NULL'}, row_number() OVER () AS {ROW_ID} FROM {quote_name(source.name)})"
 
 
 def _write_condition(source: Source) -> str:
     table, conditions = source.table, []
     if table.any_of:
-        present = [_quote(source.columns[ours]) for ours in table.any_of if ours in source.columns]
+        present = [quote_name(source.columns[ours]) for ours in table.any_of if ours in source.columns]
         conditions.append(f"coalesce({', '.join(present)}, NULL) IS NOT NULL" if present else "0")
     if table.rows_named:
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in table.rows_named)
-        conditions.append(f"{_quote(source.columns['name'])} IN ({names})")
+        conditions.append(f"{quote_name(source.columns['name'])} IN ({names})")
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
-
-
-def _quote(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def _refuse_text(path: Path, source: Source, frame: pl.DataFrame) -> None:
-    """Raise if a number that matters is text; columns for drawing alone become null."""
-    for ours, column in source.table.columns.items():
-        flag = f"{ours}_refused"
-        for_drawing = {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
-        if flag in frame.columns and not for_drawing and frame[flag].sum():
-            raise ReportError(
-                f"`{path}`: column `{source.columns[ours]}` of table `{source.name}` has text where a"
-                " number belongs",
-                "export it again with `nsys export --type sqlite`",
-            )
 
 
 def _count_missing(path: Path, tally: RowTally, export: _Export) -> set[str]:
@@ -660,7 +651,7 @@ def _find_damage(path: Path, export: _Export, suspects: Sequence[str], connectio
     """Return SQLite's first complaint about a small file, or about suspect tables of a large one."""
     if export.is_computed:  # the check would run the programs of the file
         return None
-    for argument in ["1"] if path.stat().st_size <= _SMALL_FILE_BYTES else map(_quote, suspects):
+    for argument in ["1"] if path.stat().st_size <= _SMALL_FILE_BYTES else map(quote_name, suspects):
         try:
             lines = connection.fetch(f"PRAGMA quick_check({argument})", "t").columns[0]
         except sqlite3.Error as error:
@@ -677,6 +668,6 @@ def _count_all(export: _Export, connection: Connection) -> dict[str, int]:
     for name in export.catalog:
         if name not in counts or name in export.own_ids:
             # row by row: the count of a tree that has a page many times would not end
-            rows = connection.fetch(f"SELECT count(*) FROM (SELECT 1 FROM {_quote(name)} LIMIT -1)", "i")
+            rows = connection.fetch(f"SELECT count(*) FROM (SELECT 1 FROM {quote_name(name)} LIMIT -1)", "i")
             counts[name] = int(rows.columns[0][0])
     return counts

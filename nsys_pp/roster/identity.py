@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.arrays.columns import keep_rows
-from nsys_pp.arrays.names import is_matched
+from nsys_pp.arrays.names import is_named
 from nsys_pp.frames.report import Report, Session
 from nsys_pp.frames.roster import COORDINATES, Identity, ProcessDevice, capture_window
 from nsys_pp.units import NS_PER_S
@@ -21,6 +21,17 @@ def identify(report: Report) -> Identity:
     Devices are exact with group "ops", ranks include NCCL with "communication", and coordinates need
     "ranges".
     """
+    # a name counts if it has the pipeline coordinate and another one: `pp=1` alone may mean anything
+    named = pl.concat(
+        keep_rows(frame[["process_key", "name"]], is_named(frame["name"], _LETTERS))
+        for frame in (report.ranges, report.marks)
+    )
+    coordinates = named.select(pl.col("name").unique()).select(
+        "name",
+        *(_read(pl.col("name").cast(pl.String), axis).alias(ours) for ours, axis in COORDINATE_AXES.items()),
+    )
+    is_complete = pl.col("stage").is_not_null() & pl.any_horizontal(pl.col("tensor", "replica").is_not_null())
+    coordinates = coordinates.filter(is_complete)
     return Identity(
         path=report.path,
         session=report.session,
@@ -28,7 +39,14 @@ def identify(report: Report) -> Identity:
         gpus=report.gpus,
         devices=report.devices,
         ranks=report.ranks,
-        coordinates=find_coordinates(report.ranges, report.marks),
+        coordinates=named.filter(pl.col("name").is_in(coordinates["name"].implode()))
+        .unique()
+        .join(coordinates, on="name", how="inner")
+        .drop("name")
+        .unique()
+        .filter(pl.len().over("process_key") == 1)
+        .select(COORDINATES.names())
+        .sort("process_key"),
         fingerprint=report.fingerprint,
     )
 
@@ -79,41 +97,6 @@ def name_paths(paths: Sequence[Path]) -> str:
 _LETTERS = "(?i)pp"  # of the pipeline coordinate
 COORDINATE_AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
 """Axis of a layout, and of names, of each coordinate of the roster."""
-
-
-def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
-    """Read the coordinates of processes in names of their ranges and marks.
-
-    A name counts if it has the pipeline coordinate and another one: `pp=1` alone may mean anything. Processes
-    with contradictory names have no coordinates.
-
-    Args:
-        ranges: `RANGES`.
-        marks: `MARKS`.
-
-    Returns:
-        `COORDINATES`.
-    """
-    named = pl.concat(
-        keep_rows(frame[["process_key", "name"]], is_matched(frame["name"], _LETTERS))
-        for frame in (ranges, marks)
-    )
-    coordinates = named.select(pl.col("name").unique()).select(
-        "name",
-        *(_read(pl.col("name").cast(pl.String), axis).alias(ours) for ours, axis in COORDINATE_AXES.items()),
-    )
-    is_complete = pl.col("stage").is_not_null() & pl.any_horizontal(pl.col("tensor", "replica").is_not_null())
-    coordinates = coordinates.filter(is_complete)
-    return (
-        named.filter(pl.col("name").is_in(coordinates["name"].implode()))
-        .unique()
-        .join(coordinates, on="name", how="inner")
-        .drop("name")
-        .unique()
-        .filter(pl.len().over("process_key") == 1)
-        .select(COORDINATES.names())
-        .sort("process_key")
-    )
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

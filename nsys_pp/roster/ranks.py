@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.launchers import SLURM_TASK, find_rank
+from nsys_pp.frames.launchers import SLURM_TASK, Rank, find_rank
 from nsys_pp.frames.roster import FILE_ORDER, GPU_ORDER, MACHINE_ORDER, MOST_RANKS, Identity, ProcessDevice
 from nsys_pp.roster.identity import gpu_processes, list_process_devices, split_runs
 from nsys_pp.roster.machines import DeviceGpu, Machine
@@ -250,14 +249,6 @@ def number_gpus(
     return {device: Rank(rank, source, None) for rank, device in enumerate(ordered)}
 
 
-class Rank(NamedTuple):
-    """A rank and its source."""
-
-    rank: int
-    source: str
-    world_size: int | None  # None where unknown
-
-
 def find_ranks(
     identities: Sequence[Identity], machines: Sequence[Machine], *, rank_from: str | None
 ) -> dict[ProcessDevice, Rank]:
@@ -373,7 +364,7 @@ def _drop_group_ranks(
         del kept[device]
         identity = identities[device.report]
         of_launcher = find_rank(identity.session.launcher) if len(gpu_processes(identity)) <= 1 else None
-        if of_launcher is not None and (checked := _check_rank(Rank(*of_launcher))) is not None:
+        if of_launcher is not None and (checked := _check_rank(of_launcher)) is not None:
             kept[device] = checked
     return kept
 

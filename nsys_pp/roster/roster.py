@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
+from nsys_pp.frames.launchers import Rank
 from nsys_pp.frames.report import Session
 from nsys_pp.frames.roster import FILE_ORDER, ROSTER, Identity, ProcessDevice, capture_window, share_origin
 from nsys_pp.roster.identity import (
@@ -25,7 +25,6 @@ from nsys_pp.roster.identity import (
 from nsys_pp.roster.machines import DeviceGpu, Machine, assign_gpus, find_machines
 from nsys_pp.roster.ranks import (
     Layout,
-    Rank,
     count_ranks,
     find_ranks,
     locate_ranks,
@@ -331,11 +330,6 @@ def build_roster(
     else:
         roster = _add_layout(roster, identities, layout)
     return conform(roster, ROSTER).sort("report", "process_key", "device_id")
-
-
-def repeated_error(first: Path, repeated: Path) -> ReportError:
-    """Build the error of two files with the same recording."""
-    return ReportError(f"`{first}` and `{repeated}` are the same recording", "name each report once")
 
 
 def _build_row(

@@ -52,7 +52,7 @@ from nsys_pp.read import find_reports, is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
 from nsys_pp.read.readers import Stamp, find_lack, has_end, read_stamp
 from nsys_pp.roster.identity import find_repeated
-from nsys_pp.roster.roster import build_roster, find_strangers, repeated_error
+from nsys_pp.roster.roster import build_roster, find_strangers
 from nsys_pp.run.options import BatchOptions, Inputs, parse_inputs
 from nsys_pp.run.report import FRAME, IDENTITY_FRAMES, Input, build_input, survey_report
 
@@ -64,10 +64,7 @@ _SETTLED_S = 4.0  # without an end mark, a file is complete when it has not chan
 _MOST_NAMED = 8
 _HINT = "wait longer with `--wait-timeout`"
 T = TypeVar("T")
-Skipped: TypeAlias = list[tuple[Path, NsysPPError]]
-
-
-"""Skipped inputs, each with its error."""
+Skipped: TypeAlias = list[tuple[Path, NsysPPError]]  # inputs, each with its error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -468,11 +465,9 @@ def skip_repeated(identities: Sequence[Identity], paths: Sequence[Path], batch: 
     """
     repeated = dict(find_repeated(identities))
     for again, first in repeated.items():
-        batch.skip(paths[again], repeated_error(paths[first], paths[again]))
+        text = f"`{paths[first]}` and `{paths[again]}` are the same recording"
+        batch.skip(paths[again], ReportError(text, "name each report once"))
     return [index for index in range(len(paths)) if index not in repeated]
-
-
-OPTION_NAMES = PartOptions.__struct_fields__
 
 
 # Options of a part that tables depend on; the others change its trace alone.
@@ -572,7 +567,7 @@ def settle_part_options(
     parts: Mapping[Path, Input],
     asked: Mapping[str, Any],
     *,
-    relevant: Collection[str] = OPTION_NAMES,
+    relevant: Collection[str] = PartOptions.__struct_fields__,
 ) -> tuple[PartOptions, dict[Path, Input]]:
     """Settle the options of a run: the requested ones, else the options of its parts.
 
@@ -653,12 +648,7 @@ def drop_strangers(
     return [recorded for at, recorded in enumerate(inputs) if at not in strangers]
 
 
-ATTRIBUTE = "rows."
-
-
-"""Prefix of the metadata of a trace about the rows of a report."""
-
-
+ATTRIBUTE = "rows."  # prefix of the metadata of a trace about the rows of a report
 _DRAWN = ("nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompressions", "ranges", "gpu_ops")
 
 

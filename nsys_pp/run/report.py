@@ -39,7 +39,6 @@ from nsys_pp.frames.training import (
     JOB_RANGES,
     PART_MPI_MESSAGES,
     REPORT_FRAMES,
-    SCHEDULED_KINDS,
 )
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
@@ -90,10 +89,7 @@ from nsys_pp.training.steps import find_steps
 from nsys_pp.training.waits import build_waits, cut_overheads, sum_overheads
 from nsys_pp.units import format_count
 
-FRAME = "mpi_messages"
-
-
-"""Name of the frame in parts."""
+FRAME = "mpi_messages"  # in parts
 
 
 def list_mpi_messages(report: Report) -> pl.DataFrame:
@@ -189,49 +185,48 @@ class Window(Struct, frozen=True, kw_only=True):
         return frame
 
 
-def view_report(
+def draw(
     report: Report,
     projections: pl.DataFrame,
+    options: PartOptions,
     *,
-    detail: str,
-    flows: bool,
-    show: tuple[str, ...] = (),
-    job_ranges: pl.DataFrame | None = None,
     window: Window | None = None,
-) -> View:
-    """Build the view of one report, independent of other reports.
+    job_ranges: pl.DataFrame | None = None,
+) -> Drawing:
+    """Draw the events of a report that overlap a window, independent of other reports.
 
     Args:
-        report: Read with the groups that `detail` needs.
+        report: Read with the groups that the options need.
         projections: Its `PROJECTIONS`.
-        detail: Level of detail.
-        flows: Join each launching call and its first operation by an id.
-        show: Kinds of data that were read on request.
+        options: Those of its part; `flows` joins each launching call and its first operation by an id.
+        window: Omit events outside; None: draw all.
         job_ranges: Its `JOB_RANGES`; None: it has none.
-        window: Omit events outside.
     """
+    detail: Any = options.detail
     window = window or Window()
+    if "details" not in _DETAIL_GROUPS[detail]:  # they were read for aggregates only
+        report = replace(report, op_details=OpDetails())
     no_flow = pl.lit(None, pl.UInt64).alias("flow_id")
     gpu_ops, api_calls = report.gpu_ops.with_columns(no_flow), report.api_calls.with_columns(no_flow)
     ranges, marks = report.ranges, report.marks
     if detail != "cpu":
         ranges, marks, api_calls = ranges.clear(), marks.clear(), api_calls.clear()
-    elif flows:
+    elif options.flows:
         gpu_ops, api_calls = _join_flows(report)
     parent, _ = find_parents(*(ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns")))
     parents = gather(ranges["range_id"], parent).alias("parent_id")  # null at the top
     activities, counters = report.activities.clear(), report.counters
     processes, threads = report.processes, report.threads
-    if show:
+    if options.show:
         activities = _join_links(_nest(report.activities), report)
         processes = pl.concat([processes, report.active_processes]).unique("process_key", keep="first")
         threads = pl.concat([threads, report.active_threads]).unique("thread_key", keep="first")
         processes, threads = processes.sort("process_key"), threads.sort("thread_key")
-    if "memory" in show:
+    if "memory" in options.show:
         from nsys_pp.aggregates.items import count_memory_in_use  # a trace rarely needs it
 
         counters = pl.concat([counters, count_memory_in_use(report.memory_events)])
-    return View(
+    view = View(
         report=replace(
             report,
             gpu_ops=window.cut(gpu_ops),
@@ -240,15 +235,16 @@ def view_report(
             marks=window.cut(marks, "time_ns", "time_ns"),
             activities=window.cut(activities),
             counters=window.cut(counters, "time_ns", "time_ns"),
-            sampled_metrics=_choose_metrics(report, detail, show, window),
+            sampled_metrics=_choose_metrics(report, detail, options.show, window),
             processes=processes,
             threads=threads,
         ),
         projections=window.cut(projections, "gpu_start_ns", "gpu_end_ns"),
         crossing=report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"],
         job_ranges=JOB_RANGES.to_frame() if job_ranges is None else job_ranges,
-        is_on_request=bool(show),
+        is_on_request=bool(options.show),
     )
+    return draw_report(view, detail=detail)
 
 
 def _choose_metrics(
@@ -364,7 +360,6 @@ def project_report(
     )
 
 
-_IS_SCHEDULED = mark_categories(JOB_KIND, SCHEDULED_KINDS)
 _IS_THREADED = mark_categories(JOB_KIND, THREADED_KINDS)
 
 
@@ -384,9 +379,6 @@ class ReportTraining(Struct, frozen=True, kw_only=True):
     preset: str  # name of the rules; "" where none match
     unmatched: tuple[str, ...]  # patterns of the user that match no range
     frames: Mapping[str, pl.DataFrame]  # by name, of `REPORT_FRAMES`
-
-
-_NO_TRAINING = ReportTraining(preset="", unmatched=(), frames={})
 
 
 def find_links(report: Report, scope: str = "auto") -> Links:
@@ -475,7 +467,7 @@ def describe_training(
         )
     steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, ops=launched_ops)
     between, of_between = list_unmarked_backwards(named), "process" if scope == "auto" else scope
-    if not _IS_SCHEDULED[kinds].any() and len(gaps := list_gaps(named)):
+    if len(gaps := list_gaps(named)):
         between, of_between = find_gap_jobs(named, halves, gaps, compute_of(gaps, scope=scope)), scope
     if len(between):
         inferred = build_jobs(
@@ -657,7 +649,8 @@ def draw_part(
             frames["bubble_hosts"] = list_bubble_hosts(path, training.frames, nsys=nsys, report=report)
     part = _build_part(report, options, links, training, frames)
     enter_stage("drawing", 0.6, 0.7)
-    return part, draw(report, projections, options, job_ranges=list_job_ranges(training.frames["jobs"]))
+    job_ranges = list_job_ranges(training.frames["jobs"])
+    return part, draw(report, projections, options, job_ranges=job_ranges)
 
 
 def survey_report(
@@ -688,7 +681,7 @@ def survey_report(
     groups |= find_show_groups({*options.show} & {"mpi"})  # messages are drawn when clocks are known
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
-    training, projections, frames = _NO_TRAINING, None, {}
+    training, projections, frames = ReportTraining(preset="", unmatched=(), frames={}), None, {}
     if with_training:
         projections = project_report(
             report, ops=options.ops, scope=options.scope, launches=links.launches, waited=links.waited
@@ -707,7 +700,7 @@ def redraw_report(
     windows: Sequence[tuple[PartOptions, Window]],
     *,
     nsys: str | None,
-    job_ranges: pl.DataFrame | None,
+    job_ranges: pl.DataFrame,
 ) -> Iterator[Drawing]:
     """Draw the events of a report that overlap each of several windows; the report is read once.
 
@@ -716,7 +709,7 @@ def redraw_report(
         windows: Content of each drawing, with the same operations and scope, and its window on the report's
             clock.
         nsys: Program that exports `.nsys-rep` files.
-        job_ranges: Its `JOB_RANGES`; None: it has none.
+        job_ranges: Its `JOB_RANGES`.
 
     Raises:
         ReportError: It cannot be read.
@@ -726,31 +719,6 @@ def redraw_report(
     projections = project_report(report, ops=windows[0][0].ops, scope=windows[0][0].scope)
     for options, window in windows:
         yield draw(report, projections, options, job_ranges=job_ranges, window=window)
-
-
-def draw(
-    report: Report,
-    projections: pl.DataFrame,
-    options: PartOptions,
-    *,
-    job_ranges: pl.DataFrame | None = None,
-    window: Window | None = None,
-) -> Drawing:
-    """Draw a report by the options of its part, or its events that overlap a window."""
-    if "details" not in _DETAIL_GROUPS[options.detail]:  # they were read for aggregates only
-        report = replace(report, op_details=OpDetails())
-    return draw_report(
-        view_report(
-            report,
-            projections,
-            detail=options.detail,
-            flows=options.flows,
-            show=options.show,
-            job_ranges=job_ranges,
-            window=window,
-        ),
-        detail=options.detail,  # type: ignore[arg-type]
-    )
 
 
 def _drawn_groups(options: PartOptions) -> frozenset[Group]:

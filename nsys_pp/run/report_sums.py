@@ -239,7 +239,6 @@ def sum_lanes(
 
 # "IB: Bytes sent", "Eth: Bytes received"; the bytes of "IPoIB: ..." are also in those of its card
 _BYTES = re.compile(r"(?!IPoIB)(?:\w+: )?Bytes (sent|received)$")
-_MESSAGES = ("Send", "Recv")
 
 
 def summarise_network(report: Report, requests: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -301,7 +300,7 @@ def list_windows(metrics: Iterable[SampledMetric], *, most: int = sys.maxsize) -
 def list_collectives(report: Report, requests: pl.DataFrame) -> pl.DataFrame:
     """List the collectives of a report whose size is known (`NETWORK_COLLECTIVES`)."""
     return (
-        requests.filter(~pl.col("call").is_in(_MESSAGES))
+        requests.filter(~pl.col("call").is_in(["Send", "Recv"]))
         .drop_nulls("size_bytes")
         .select("op_id", "size_bytes")
         .join(report.gpu_ops.select("op_id", "start_ns"), on="op_id", how="inner")
@@ -312,7 +311,6 @@ def list_collectives(report: Report, requests: pl.DataFrame) -> pl.DataFrame:
 
 _NETWORK_GROUPS: frozenset[Group] = frozenset({"show_network", "ranges", "ops", "communication"})
 CARDS = "network cards"
-_CARD = "network card"
 DEVICE_BYTES = build_schema(
     {
         "source": pl.String,  # of `NETWORK_SUMS`
@@ -355,7 +353,7 @@ def sum_network(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> tuple[p
     by_port = windows.partition_by(keys, as_dict=True, maintain_order=True)
     for (source, owner, _, direction), rates in by_port.items():
         sums = sum_bytes(conform(rates, NETWORK_RATES), steps).with_columns(
-            source=pl.lit(CARDS if source == _CARD else owner),
+            source=pl.lit(CARDS if source == "network card" else owner),
             owner=pl.lit(owner),
             direction=pl.lit(direction),
         )
@@ -369,9 +367,6 @@ def sum_network(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> tuple[p
         .agg(collective_bytes=pl.col("size").sum())
     )
     return pl.concat(devices), conform(of_step, COLLECTIVE_BYTES)
-
-
-_DIGITS = r"\d+"
 
 
 def sum_other_threads(report: Report, bubbles: pl.DataFrame, *, launches: pl.DataFrame) -> pl.DataFrame:
@@ -400,7 +395,7 @@ def sum_other_threads(report: Report, bubbles: pl.DataFrame, *, launches: pl.Dat
         .join(
             pl.concat([report.active_threads, report.threads])
             .unique("thread_key", keep="first")
-            .select("thread_key", thread=pl.col("name").str.replace_all(_DIGITS, "*")),
+            .select("thread_key", thread=pl.col("name").str.replace_all(r"\d+", "*")),
             on="thread_key",
             how="left",
         )
@@ -462,17 +457,11 @@ def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-MOST_ROWS = 20_000
-
-
-"""Rows of a report; the names with least time are added up as `OTHERS` beyond it."""
-
-
+MOST_ROWS = 20_000  # of a report; beyond it, the names with least time are added up as `OTHERS`
 OTHERS = "(other names)"
 _OF_THREADS: frozenset[Group] = frozenset({"copy_kinds", "show_os", "show_states", "show_samples"})
 _HOST_GROUPS: frozenset[Group] = _OF_THREADS | {"ranges", "ops", "cpu"}
 _ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
-_WITH_STACKS = ("OS calls", "CUDA call stacks")
 _SAMPLES = "CPU samples"
 _CALLER = " < "
 _MOST_FUNCTIONS = 8  # of a stack in the table
@@ -574,7 +563,7 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
         "call": _mark_pageable(report),
     }
     items |= {activity: calls[row] for activity, row in _ROWS.items() if row in calls}
-    for row in filter(calls.__contains__, _WITH_STACKS):
+    for row in filter(calls.__contains__, ("OS calls", "CUDA call stacks")):
         outlines = calls[row].with_columns(name=_outline_stacks(calls[row]["stack"]).cast(NAME))
         parts.append(_sum_times(known, outlines).drop_nulls("name").with_columns(activity=pl.lit("stack")))
     if (_SAMPLES,) in rows:

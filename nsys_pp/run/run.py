@@ -28,7 +28,7 @@ from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import ClockError, NsysPPError
 from nsys_pp.frames.clock import CLOCKS, Clock, describe_groups
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.part import REPORT, pick_losses
+from nsys_pp.frames.part import LOSS, REPORT
 from nsys_pp.frames.report import Session
 from nsys_pp.frames.roster import Identity, capture_window, share_origin, share_session
 from nsys_pp.frames.training import (
@@ -37,6 +37,7 @@ from nsys_pp.frames.training import (
     LANE_KEYS,
     PAUSES,
     ROSTER_WITH_BOUNDS,
+    RUN_STEPS,
     SCHEDULED_KINDS,
     Loss,
     Training,
@@ -76,7 +77,6 @@ from nsys_pp.training.numbering import (
     describe_cuts,
     describe_restart,
     describe_sources,
-    join_steps,
     number_steps,
     renumber_steps,
 )
@@ -133,10 +133,9 @@ def align_inputs(
                 f"the offset of `{machine}` is more than {_MOST_OFFSET_DAYS} days", "write it as in `-1.2ms`"
             )
     order = sorted(range(len(inputs)), key=lambda row: order_of_path(inputs[row].part.source))
-    anchors = [recorded.part.frames["anchors"] for recorded in inputs]
     aligned = align_clocks(
         [replace(inputs[row].identity.session, machine=machines[row]) for row in order],
-        [anchors[row] for row in order],
+        [inputs[row].part.frames["anchors"] for row in order],
         mode=mode,
         overrides_ns=offsets_ns,
     )
@@ -220,13 +219,11 @@ def find_unrelated(clocks: pl.DataFrame) -> list[str]:
     Returns:
         Sentences; none where all machines share operations, directly or through others.
     """
-    by_utc = clocks.filter(pl.col("source") == "UTC")["machine"]
     groups = clocks.group_by("group", maintain_order=True).agg("machine")["machine"].to_list()
     if clocks["machine"].n_unique() < 2 or len(groups) < 2:
         return []
     sentences = []
-    names = by_utc.unique(maintain_order=True).to_list()
-    if names:
+    if names := clocks.filter(source="UTC")["machine"].unique(maintain_order=True).to_list():
         sentences.append(
             f"{_join_names(names)}: no operation is shared beyond doubt with other reports, so only recorded "
             "UTC places them;"
@@ -585,7 +582,7 @@ def number_run(
     numbers = number_steps(named, lanes_found)
     return NumberedSteps(
         lanes=lanes_found,
-        steps=join_steps(steps, numbers),
+        steps=renumber_steps(steps, numbers).drop_nulls("step").sort("step", "lane").pipe(conform, RUN_STEPS),
         numbers=numbers,
         notes=notes,
         frames=frames,
@@ -662,9 +659,10 @@ def find_training(
         ideal=ideal,
         **{name: by_lane[name] for name in _AS_RECORDED},
         losses=tuple(
-            Loss(report=captures.first[number], text=text)
+            Loss(report=captures.first[number], text=text.removeprefix(LOSS))
             for number, recorded in enumerate(inputs)
-            for text in pick_losses(recorded.part.facts.data_warnings)
+            for text in recorded.part.facts.data_warnings
+            if text.startswith(LOSS)
         ),
         schedule=recognised,
         preset=max(presets, key=lambda preset: (preset != "", presets.count(preset))),

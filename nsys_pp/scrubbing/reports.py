@@ -28,7 +28,7 @@ from nsys_pp.model.identity import RANK_THREAD
 from nsys_pp.output.files import replace_file
 from nsys_pp.read import read_report
 from nsys_pp.read.arrow import is_table_directory, list_table_files, read_whole_table
-from nsys_pp.read.files import check_database, damaged_error
+from nsys_pp.read.files import check_database, damaged_error, quote_name
 from nsys_pp.read.names import (
     COUNTED,
     ENVIRONMENT_ROWS,
@@ -62,11 +62,11 @@ def write_database(path: Path, raw: RawReport) -> None:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN")
         for name, columns, rows in _list_tables(raw):
-            definition = ", ".join(f"{quote(column)} {kind}" for column, kind in columns.items())
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {quote(name)} ({definition})")
+            definition = ", ".join(f"{quote_name(column)} {kind}" for column, kind in columns.items())
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {quote_name(name)} ({definition})")
             places = ", ".join("?" * (1 + len(columns)))
-            listed = ", ".join(map(quote, [ROW_ID, *columns]))
-            connection.executemany(f"INSERT INTO {quote(name)} ({listed}) VALUES ({places})", rows)
+            listed = ", ".join(map(quote_name, [ROW_ID, *columns]))
+            connection.executemany(f"INSERT INTO {quote_name(name)} ({listed}) VALUES ({places})", rows)
         connection.execute("COMMIT")
 
 
@@ -227,9 +227,11 @@ def copy_tables(path: Path, copy: Path, names: Collection[str]) -> None:
         connection.execute("ATTACH ? AS original", (check_database(path),))
         of_tables = list_columns(connection, "original")
         for name in sorted(names):
-            columns = ", ".join(map(quote, of_tables[name]))
-            connection.execute(f"CREATE TABLE {quote(name)} ({columns})")
-            connection.execute(f"INSERT INTO {quote(name)} SELECT {columns} FROM original.{quote(name)}")
+            columns = ", ".join(map(quote_name, of_tables[name]))
+            connection.execute(f"CREATE TABLE {quote_name(name)} ({columns})")
+            connection.execute(
+                f"INSERT INTO {quote_name(name)} SELECT {columns} FROM original.{quote_name(name)}"
+            )
 
 
 def assert_equal_frames(path: Path, raw: RawReport, copy: RawReport) -> None:
@@ -520,9 +522,9 @@ def copy_folder_tables(path: Path, connection: sqlite3.Connection, names: Collec
         table = read_whole_table(file)
         if name in names and table.width:
             plain = table.select(_as_plain(column) for column in table)
-            columns, places = ", ".join(map(quote, plain.columns)), ", ".join("?" * plain.width)
-            connection.execute(f"CREATE TABLE {quote(name)} ({columns})")
-            connection.executemany(f"INSERT INTO {quote(name)} VALUES ({places})", plain.iter_rows())
+            columns, places = ", ".join(map(quote_name, plain.columns)), ", ".join("?" * plain.width)
+            connection.execute(f"CREATE TABLE {quote_name(name)} ({columns})")
+            connection.executemany(f"INSERT INTO {quote_name(name)} VALUES ({places})", plain.iter_rows())
 
 
 def _as_texts(column: pl.Series) -> pl.Series:
@@ -552,12 +554,6 @@ def _as_plain(column: pl.Series) -> pl.Series:
     return column.cast(pl.String)
 
 
-def quote(name: str) -> str:
-    """Quote a name of SQLite."""
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
 _TELLING = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY|CREDENTIAL", re.IGNORECASE)
 _USER_VARIABLES = re.compile(r"^(?:USER|LOGNAME|USERNAME|SUDO_USER)$")
 _HOME = re.compile(r"(?:^|[\s=:\"';,])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
@@ -581,8 +577,8 @@ def list_texts(path: Path) -> set[bytes]:
             ):
                 texts.add(sql)
             for table, columns in list_columns(connection).items():
-                for name in map(quote, columns):
-                    query = f"SELECT DISTINCT CAST({name} AS BLOB) FROM {quote(table)}"
+                for name in map(quote_name, columns):
+                    query = f"SELECT DISTINCT CAST({name} AS BLOB) FROM {quote_name(table)}"
                     rows = connection.execute(f"{query} WHERE typeof({name}) IN ('text', 'blob')")
                     texts.update(value for (value,) in rows)
     except sqlite3.Error:
@@ -637,7 +633,7 @@ def list_columns(connection: sqlite3.Connection, schema: str = "main") -> dict[s
     query = f"SELECT name FROM {schema}.sqlite_master WHERE type = 'table' AND rootpage > 0"
     columns = {}
     for (name,) in connection.execute(query).fetchall():
-        info = connection.execute(f"PRAGMA {schema}.table_xinfo({quote(name)})")
+        info = connection.execute(f"PRAGMA {schema}.table_xinfo({quote_name(name)})")
         columns[name] = [row[1] for row in info if row[6] == 0]
     return columns
 
@@ -651,7 +647,7 @@ def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
                 copy_folder_tables(path, connection, FACT_TABLES)
             for table, columns in list_columns(connection).items():
                 if table in FACT_TABLES and {"name", "value"} <= {*columns}:
-                    query = f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {quote(table)}"
+                    query = f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {quote_name(table)}"
                     yield from (row for row in connection.execute(query) if None not in row)
     except sqlite3.Error:
         raise damaged_error(path) from None

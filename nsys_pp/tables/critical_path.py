@@ -179,14 +179,11 @@ def _walk(lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_n
     while now_ns > start_ns:
         own = lanes[lane]
         at = bisect_left(own.wait_starts, now_ns) - 1
-        wait_end_ns = own.wait_ends[at] if at >= 0 else start_ns
-        if wait_end_ns < now_ns:
-            until_ns = max(wait_end_ns, start_ns)
-            yield _Stay(step, lane, until_ns, now_ns)
-            now_ns, passed = until_ns, set()
-        elif own.waits_for[at] in passed or own.waits_for[at] == lane:
-            # They wait for each other, so neither is the cause.
-            until_ns = max(own.wait_starts[at], start_ns)
+        until_ns = own.wait_ends[at] if at >= 0 else start_ns
+        if until_ns >= now_ns and own.waits_for[at] in {*passed, lane}:
+            until_ns = own.wait_starts[at]  # they wait for each other, so neither is the cause
+        if until_ns < now_ns:
+            until_ns = max(until_ns, start_ns)
             yield _Stay(step, lane, until_ns, now_ns)
             now_ns, passed = until_ns, set()
         else:

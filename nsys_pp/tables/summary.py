@@ -650,17 +650,7 @@ _OF_WHOLE = ("broadcast", "reduce", "send", "recv")
 def _build_communication(summary: Summary, groups: Groups) -> pl.DataFrame:
     frame = summary.frames["collective_aggregates"].with_columns(pl.col("call").fill_null("unknown"))
     rows = sum_times(frame, summary, groups, keys=["call", "size_bytes", "rank_count"])
-    algorithm_bytes, bus_bytes = _moved_bytes()
-    speeds = {
-        f"{best}{name}_bytes_per_s": pl.when(pl.col(duration) > 0).then(moved * NS_PER_S / pl.col(duration))
-        for best, duration in (("", "median_ns"), ("best_", "min_ns"))
-        for name, moved in (("algorithm", algorithm_bytes), ("bus", bus_bytes))
-    }
-    return rows.with_columns(**speeds)
-
-
-def _moved_bytes() -> tuple[pl.Expr, pl.Expr]:
-    """Return the bytes of a call, and the bytes that a link transfers for it; null where unknown."""
+    # bytes of a call, and those that a link transfers for it; null where unknown
     call = pl.col("call").str.to_lowercase()
     size, ranks = pl.col("size_bytes").cast(pl.Float64), pl.col("rank_count")
     whole = (
@@ -677,7 +667,13 @@ def _moved_bytes() -> tuple[pl.Expr, pl.Expr]:
         .when(call.is_in(_OF_WHOLE))
         .then(1.0)
     )
-    return whole, whole * factor
+    algorithm_bytes, bus_bytes = whole, whole * factor
+    speeds = {
+        f"{best}{name}_bytes_per_s": pl.when(pl.col(duration) > 0).then(moved * NS_PER_S / pl.col(duration))
+        for best, duration in (("", "median_ns"), ("best_", "min_ns"))
+        for name, moved in (("algorithm", algorithm_bytes), ("bus", bus_bytes))
+    }
+    return rows.with_columns(**speeds)
 
 
 COMMUNICATION_TABLE = _define(

@@ -1275,7 +1275,6 @@ NETWORK_TABLE = Table(
 
 
 _LEAST_FRACTION = 0.001
-_SAMPLES = ("sample", "sample stack")
 
 
 def build_host_table(training: Training, host_times: pl.DataFrame) -> pl.DataFrame:
@@ -1291,7 +1290,7 @@ def build_host_table(training: Training, host_times: pl.DataFrame) -> pl.DataFra
         lane_count=pl.col("lane").n_unique().cast(pl.Int64),
     )
     whole = summed.filter(pl.col("activity").is_null()).select("cause", whole_ns="time_ns")
-    is_sample = pl.col("activity").is_in(_SAMPLES).fill_null(value=False)
+    is_sample = pl.col("activity").is_in(["sample", "sample stack"]).fill_null(value=False)
     samples = pl.col("count").filter(pl.col("activity") == "sample").sum().over("cause")
     return (
         summed.join(whole, on="cause", how="left")
@@ -1597,8 +1596,11 @@ _SENTENCES = {
         "of both at once."
     ),
 }
-_FORMULAS = {"gpipe": "(p - 1) / (m + p - 1)", "1f1b": "(p - 1) / (m + p - 1)"}
-_INTERLEAVED = "(p - 1) / (v * m + p - 1)"
+_FORMULAS = {
+    "gpipe": "(p - 1) / (m + p - 1)",
+    "1f1b": "(p - 1) / (m + p - 1)",
+    "interleaved": "(p - 1) / (v * m + p - 1)",
+}
 
 
 def ideal_bubble_fraction(schedule: Schedule) -> tuple[str | None, float | None]:
@@ -1617,13 +1619,14 @@ def ideal_bubble_fraction(schedule: Schedule) -> tuple[str | None, float | None]
     (None, None)
     """
     stages, batches = schedule.stage_count, schedule.micro_batch_count
-    if schedule.source == "uncertain" or not stages or not batches:
+    chunks = schedule.chunk_count if schedule.name == "interleaved" else 1
+    if (
+        schedule.source == "uncertain"
+        or schedule.name not in _FORMULAS
+        or not (stages and batches and chunks)
+    ):
         return None, None
-    if schedule.name in _FORMULAS:
-        return _FORMULAS[schedule.name], (stages - 1) / (batches + stages - 1)
-    if schedule.name == "interleaved" and schedule.chunk_count:
-        return _INTERLEAVED, (stages - 1) / (schedule.chunk_count * batches + stages - 1)
-    return None, None
+    return _FORMULAS[schedule.name], (stages - 1) / (chunks * batches + stages - 1)
 
 
 def build_schedule_table(training: Training) -> pl.DataFrame:

@@ -85,7 +85,7 @@ def _sum_kernels(row: Int64s, ops: LaunchedOps, count: int) -> list[pl.Series]:
     All calls count, and those of CUDA graphs apart.
     """
     kernels, call, gpu_ops = np.flatnonzero((row >= 0) & ops.is_kernel), ops.call, ops.gpu_ops
-    launched = np.append(ops.calls.contain(GRAPH_LAUNCH), False)[call[kernels]]
+    launched = np.append(ops.calls.match(GRAPH_LAUNCH), False)[call[kernels]]
     in_graph: Bools = launched | has_value(gpu_ops["graph_id"])[kernels]
     in_graph |= is_among(gpu_ops["kind"], ("graph",))[kernels]
     duration = (ops.end - ops.start)[kernels]

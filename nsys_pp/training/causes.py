@@ -78,7 +78,6 @@ _WAITING, _TRANSFERRING, _EITHER = (
 _POSITIONS = pl.Series("position", [*POSITION.categories, None], dtype=POSITION)
 _SPAN_OF_NEED = ["need_start_ns", "need_end_ns"]
 _OPERATION = ["lane", *_SPAN_OF_NEED]
-_PEER = ["peer_start_ns", "bound_ns", "waits_for", "is_complete"]
 _MAX_OPEN = (
     0.5  # share of an operation in which the peer may have begun, for all errors of the clocks within bounds
 )
@@ -127,7 +126,7 @@ def build_lane_states(
     collectives = find_last_members(needed, lanes=lanes, anchors=anchors)
     peers = pl.concat([of_messages, collectives], how="diagonal")
     row = find_equal_rows(_read_needs(peers), _read_needs(waits))
-    matched = waits.hstack(gather_rows(peers, _PEER, row))
+    matched = waits.hstack(gather_rows(peers, ["peer_start_ns", "bound_ns", "waits_for", "is_complete"], row))
     computes = inside.select(
         *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
     )
@@ -378,10 +377,8 @@ def _find_position_changes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> tup
     return warm, np.maximum(warm, cool), (first != NEVER) | (last != NEVER)
 
 
+# greatest error of two clocks for the search of members: a wider one would join unrelated collectives
 MAX_BOUND_NS = 250_000
-
-
-"""Greatest error of two clocks for the search of members: a wider one would join unrelated collectives."""
 
 
 _CLOSE_NS = 5_000

@@ -189,16 +189,14 @@ def _select(segments: Segments, since: Int64s) -> Int64s:
     )
     place = pl.col("length").rank("ordinal", descending=True)
     is_selected = (place.over("group") <= _PER_DEVICE) | (place.over("group", "step") <= _PER_STEP)
-    selected: Int64s = after[gaps.select(is_selected).to_series().to_numpy()]
-    return selected
+    return np.asarray(after[gaps.select(is_selected).to_series().to_numpy()])
 
 
 def _find_next_calls(segments: Segments, row: Int64s, ops: LaunchedOps) -> Int64s:
     """Find the call that launched the first compute kernel of each segment; -1 if unknown or cut."""
     rows = np.flatnonzero(ops.is_compute)
     at = find_pairs(ops.device[rows], ops.start[rows], segments.group[row], segments.start[row])
-    call: Int64s = np.append(ops.call, -1)[np.append(rows, -1)[at]]
-    return call
+    return np.asarray(np.append(ops.call, -1)[np.append(rows, -1)[at]])
 
 
 def _label(activities: pl.DataFrame, kind: str, gap: Int64s) -> pl.DataFrame:

@@ -20,10 +20,8 @@ from nsys_pp.arrays.columns import (
     mark_categories,
     numbers,
     pick,
-    set_column,
 )
 from nsys_pp.arrays.intervals import find_innermost
-from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.search import expand_windows, find_last, find_rows, number_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_frame, build_nulls, conform, conform_part
@@ -148,7 +146,7 @@ def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         The same rows in the same order with `step`, null outside all steps.
     """
     step = pick(numbers(steps["step"]), find_step_rows(frame, steps), NEVER)
-    return set_column(frame, as_numbers("step", step))
+    return frame.with_columns(as_numbers("step", step))
 
 
 def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
@@ -159,7 +157,12 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
         at, began, until = numbers(frame["start_ns"]), numbers(steps["start_ns"]), numbers(steps["end_ns"])
         return _find_open(on_device, at, of_device, began, until)
     at, began = numbers(frame["host_start_ns"]), numbers(steps["host_start_ns"])
-    until = _end_on_host(of_device, began, numbers(steps["host_end_ns"]))
+    # a step without a range ends on the CPU at the start of the first step with one
+    ended = numbers(steps["host_end_ns"])
+    until = ended.copy()
+    for device in list_distinct(of_device):
+        own = of_device == device
+        until[own & (ended == NEVER)] = began[own & (began != NEVER)].min(initial=EVER)
     step_row = _find_open(on_device, at, of_device, began, until)
     if not frame["device_id"].null_count():
         return step_row
@@ -169,18 +172,6 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
         process[without_device], at[without_device], of_process, began, until
     )
     return step_row
-
-
-def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
-    """Return the ends of steps on the CPU.
-
-    A step without a range ends at the start of the first step with one.
-    """
-    until = ended.copy()
-    for device in list_distinct(of_device):
-        own = of_device == device
-        until[own & (ended == NEVER)] = began[own & (began != NEVER)].min(initial=EVER)
-    return until
 
 
 def _find_open(group: Int64s, at: Int64s, of_group: Int64s, began: Int64s, until: Int64s) -> Int64s:
@@ -276,7 +267,7 @@ def _list_inside(ranges: pl.DataFrame, parent: Int64s, is_around: Bools) -> Bool
     is_phase = np.zeros(len(ranges), dtype=np.bool_)
     if len(inside) == 0 or len(inside) > _MOST_PER_STEP * is_around.sum():
         return is_phase
-    folded = as_texts(ranges["name"][inside]).str.replace_all(_NUMBER, "0")
+    folded = ranges["name"][inside].cast(pl.String).str.replace_all(_NUMBER, "0")
     counts = pl.DataFrame({"name": folded, "around": around}).with_columns(
         share=pl.col("around").n_unique().over("name") / int(is_around.sum())
     )

@@ -18,7 +18,6 @@ from nsys_pp.arrays.columns import (
     numbers,
     pick,
 )
-from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.search import expand_windows, number_rows, order_by_number, running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_frame, conform
@@ -55,7 +54,8 @@ def sum_kernels(
     sums = _sum_kernels(gpu_ops, rows, details, job_kind)
     step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
     texts = [
-        as_texts(sums[name]).alias(text) for name, text in (("name", "text"), ("full_name", "full_text"))
+        sums[name].cast(pl.String).alias(text)
+        for name, text in (("name", "text"), ("full_name", "full_text"))
     ]
     sums = sums.hstack([as_numbers("step", step), *texts])
     order = [*_DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind"]

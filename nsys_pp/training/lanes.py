@@ -139,11 +139,6 @@ def count_stages(lanes: pl.DataFrame) -> int:
     return max(last + 1, known) if last >= 0 else 0
 
 
-def count_located(lanes: pl.DataFrame) -> int:
-    """Count the stages of the run; 0 where the stage of a lane is unknown."""
-    return 0 if lanes["stage"].has_nulls() else count_stages(lanes)
-
-
 def find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """Find the peers of messages with an NCCL peer: row, peer_lane (null where the peer has no lane).
 
@@ -394,8 +389,7 @@ def _subtract_nearest(times: Int64s, reference: Int64s) -> Int64s:
     right = np.searchsorted(reference, times).clip(0, len(reference) - 1)
     left = (right - 1).clip(0)
     nearest = np.where(abs(times - reference[left]) < abs(times - reference[right]), left, right)
-    after: Int64s = times - reference[nearest]
-    return after
+    return np.asarray(times - reference[nearest])
 
 
 def find_stages_of_peers(

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, keep_rows, mark_categories, numbers, pack
+from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, mark_categories, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
@@ -71,8 +71,7 @@ def mark_main_streams(group: Int64s, stream: Int64s, *, is_compute: Bools, durat
     most = np.zeros(int(group.max(initial=-1)) + 2)
     np.maximum.at(most, device, total)
     has_kernels = np.bincount(number, weights=is_compute) > 0
-    is_main: Bools = (has_kernels & (total >= _LEAST_SHARE * most[device]))[number]
-    return is_main
+    return np.asarray((has_kernels & (total >= _LEAST_SHARE * most[device]))[number])
 
 
 _IS_KERNEL = mark_categories(OP_KIND, KERNEL_KINDS)
@@ -147,8 +146,7 @@ class LaunchedOps:
         known = np.flatnonzero(self.call >= 0)
         is_early = self.launch[known] - self.start[known] > MOST_EARLY_NS
         count = np.bincount(self.device[known], minlength=len(self.devices))
-        early: Bools = 2 * np.bincount(self.device[known], is_early, minlength=len(self.devices)) > count
-        return early
+        return np.asarray(2 * np.bincount(self.device[known], is_early, minlength=len(self.devices)) > count)
 
     @cached_property
     def limits(self) -> tuple[Int64s, Int64s]:
@@ -162,7 +160,3 @@ class LaunchedOps:
     def by_end(self) -> Int64s:
         """Rows of the operations in order of their ends; only waits need it."""
         return np.argsort(self.end, kind="stable")
-
-    def list_device_ops(self, device: int) -> pl.DataFrame:
-        """List the operations of a device (`GPU_OPS`), by its index."""
-        return keep_rows(self.gpu_ops, self.device == device)

@@ -29,7 +29,6 @@ from nsys_pp.arrays.columns import (
     mark_categories,
     numbers,
     pick,
-    set_column,
 )
 from nsys_pp.arrays.intervals import find_unmarked
 from nsys_pp.arrays.search import find_last, find_rows
@@ -51,7 +50,7 @@ from nsys_pp.frames.training import (
     UNPAIRED,
 )
 from nsys_pp.training.jobs import find_step_rows
-from nsys_pp.training.lanes import count_located, find_nccl_peers
+from nsys_pp.training.lanes import count_stages, find_nccl_peers
 from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.names import HALVES
 from nsys_pp.units import format_count
@@ -91,7 +90,7 @@ def find_messages(
         verb=pl.col("call").cast(pl.String).replace_strict(verbs, default=None),
         source=pl.lit("NCCL"),
     )
-    is_message = launched_ops.names.contain(POINT_TO_POINT)
+    is_message = launched_ops.names.match(POINT_TO_POINT)
     is_message[requested["op_id"].to_numpy()] = True
     rows = np.flatnonzero(is_message & launched_ops.is_communication & launched_ops.is_kernel)
     if not len(rows):
@@ -163,7 +162,7 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
         is_outside = (pl.col("launch_ns") >= pl.col("first_ns")).fill_null(value=False)
         is_open = (row < 0) & ~begun.select(is_outside).to_series().to_numpy()
         row = np.where(is_open, find_step_rows(messages, steps), row)
-    return set_column(messages, as_numbers("step", pick(numbers(steps["step"]), row, NEVER)))
+    return messages.with_columns(as_numbers("step", pick(numbers(steps["step"]), row, NEVER)))
 
 
 def _find_jobs(rows: Int64s, jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
@@ -292,7 +291,7 @@ def find_topology(
         jobs: `RUN_JOBS`.
         steps: `RUN_STEPS`.
     """
-    count = count_located(lanes)
+    count = 0 if lanes["stage"].has_nulls() else count_stages(lanes)
     stages = lanes.select("lane", "stage")
     for frame in (jobs, messages) if count else ():
         second = frame.select("lane", "virtual_stage").filter(pl.col("virtual_stage") >= count)

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,7 @@ _FOLDER = Path(__file__).parent / "presets"
 _JOB_KEYS = ("kind", "pattern", "direction", "role", "domain", "category")
 _STEP_KEYS = ("pattern", "batch", "domain", "category")
 _FILE_KEYS = ("title", "signs", "suffix", "job", "step")
-EMITTED_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
-
-
-"""What PyTorch's emit_nvtx appends to names."""
+EMITTED_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"  # what PyTorch's emit_nvtx appends to names
 
 
 # Classes of Unicode digits and letters make expressions many times slower.
@@ -343,8 +340,6 @@ def _check_expression(pattern: str, where: str) -> None:
 _LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognised as steps
 _LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
 _LEAST_OF_INFERENCE = 1  # a capture of decodes has one name, a long one
-_CACHE_SIZE = 64  # results of each function; stages of a run may have different names
-_MOST_CACHED = 5_000  # names; matching more costs less than the rest of the report
 _PLAIN = "plain"  # names that other presets read, too, are theirs
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
 _KEYS = ("name", "domain", "category")
@@ -599,20 +594,6 @@ def _match_names(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str,
 
     One expression that joins all rules removes most names first.
     """
-    if len(keys) > _MOST_CACHED:
-        return _match_keys(keys, rules, groups)
-    return _match_few(tuple(keys.rows()), rules, groups)
-
-
-@lru_cache(_CACHE_SIZE)
-def _match_few(
-    keys: tuple[tuple[str | None, ...], ...], rules: tuple[Rule, ...], groups: tuple[str, ...]
-) -> pl.DataFrame:
-    schema = dict.fromkeys(_KEYS, pl.String)
-    return _match_keys(pl.DataFrame(keys, schema=schema, orient="row"), rules, groups)
-
-
-def _match_keys(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str, ...]) -> pl.DataFrame:
     schema = {"key": pl.UInt32, "rule": pl.UInt32, **dict.fromkeys(groups, pl.String)}
     parts = [pl.DataFrame(schema=schema)]
     is_wanted = contains(join_patterns([rule.pattern for rule in rules])) if rules else pl.lit(value=False)
@@ -620,8 +601,8 @@ def _match_keys(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str, 
     for number, rule in enumerate(rules):
         if rest.is_empty():
             break
-        is_matched = rest.select(matches(rule)).to_series()
-        own, rest = rest.filter(is_matched), rest.filter(~is_matched)
+        is_named = rest.select(matches(rule)).to_series()
+        own, rest = rest.filter(is_named), rest.filter(~is_named)
         named = [pl.lit(number, pl.UInt32).alias("rule")]
         used = [group for group in rule.groups if group in groups]
         if used:
@@ -690,15 +671,9 @@ def split_names(named_jobs: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     rows = np.flatnonzero(numbers(named_jobs["kind"]) == _SEND_RECEIVE)
     if not len(rows):
         return HALVES.to_frame()
-    distinct = frozenset(text for text in list_names(named_jobs["name"][rows]).texts if text is not None)
-    return _split(distinct, rules.jobs) if distinct else HALVES.to_frame()
-
-
-@lru_cache(_CACHE_SIZE)
-def _split(names: frozenset[str], rules: tuple[Rule, ...]) -> pl.DataFrame:
-    frame = pl.DataFrame({"name": sorted(names)}, schema={"name": pl.String})
+    frame = list_names(named_jobs["name"][rows]).texts.drop_nulls().sort().to_frame("name")
     sends, receives = (
-        [rule for rule in rules if rule.kind == kind and rule.direction is not None]
+        [rule for rule in rules.jobs if rule.kind == kind and rule.direction is not None]
         for kind in ("send", "receive")
     )
     matches = [HALVES.to_frame().with_columns(pl.col("name").cast(pl.String))]
@@ -829,8 +804,7 @@ def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
         without any.
     """
     texts = names.keys["name"].cast(pl.String)
-    is_few = len(texts) <= _MOST_CACHED
-    readings = _find_preset_names(tuple(texts)) if is_few else _find_preset_names.__wrapped__(texts)
+    readings = _find_preset_names(texts)
     count = np.bincount(names.row, minlength=len(texts))
     sum_of = {name: int(count[is_read].sum()) for name, is_read in readings.items()}
     chosen: list[Preset] = []
@@ -842,15 +816,14 @@ def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
     return chosen, (sum_of[chosen[0].name] / int(count[is_known].sum()) if chosen else None)
 
 
-@lru_cache(_CACHE_SIZE)
-def _find_preset_names(texts: tuple[str | None, ...]) -> dict[str, Bools]:
+def _find_preset_names(texts: pl.Series) -> dict[str, Bools]:
     """Find the presets with signs among names.
 
     Values are masks of the names of their jobs, or of their steps if they have no job.
 
     Presets of inference are left out if one of training has jobs.
     """
-    names = pl.DataFrame({"name": texts}, schema={"name": pl.String})
+    names = texts.to_frame("name")
 
     def read(rules: Sequence[Rule]) -> Bools:
         pattern = join_patterns([rule.pattern for rule in rules])
@@ -858,9 +831,7 @@ def _find_preset_names(texts: tuple[str | None, ...]) -> dict[str, Bools]:
 
     readings: dict[str, Bools] = {}
     signs = [part for preset in list_presets() for sign in preset.signs for part in sign]
-    signed = names.unique().filter(contains(join_patterns(signs)))["name"].to_list()
-    find_signed = _find_signed if len(signed) <= _MOST_CACHED else _find_signed.__wrapped__
-    for preset in find_signed(frozenset(signed)):
+    for preset in _find_signed(names.unique().filter(contains(join_patterns(signs)))):
         is_job = np.broadcast_to(read(preset.jobs), len(names))
         own_steps = [rule for rule in preset.steps if rule.source == preset.name]
         readings[preset.name] = is_job if is_job.any() else np.broadcast_to(read(own_steps), len(names))
@@ -870,13 +841,11 @@ def _find_preset_names(texts: tuple[str | None, ...]) -> dict[str, Bools]:
     return trained or readings
 
 
-@lru_cache(_CACHE_SIZE)  # ranks of one run have different names, and the same signs
-def _find_signed(texts: frozenset[str]) -> list[Preset]:
+def _find_signed(names: pl.DataFrame) -> list[Preset]:
     """Find the presets with a complete sign.
 
     Every pattern of the sign matches a name, and together they match enough names.
     """
-    names = pl.DataFrame({"name": list(texts)}, schema={"name": pl.String})
 
     def has(preset: Preset) -> bool:
         least = _LEAST_OF_INFERENCE if preset.is_inference else _LEAST_SIGNS
@@ -886,7 +855,7 @@ def _find_signed(texts: frozenset[str]) -> list[Preset]:
                 return True
         return False
 
-    return [preset for preset in list_presets() if has(preset)] if texts else []
+    return [preset for preset in list_presets() if has(preset)] if len(names) else []
 
 
 _NUMBERED_PART = r"\.[0-9]+\b"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import gather, has_value, set_column, whole_numbers
+from nsys_pp.arrays.columns import gather, has_value, whole_numbers
 from nsys_pp.arrays.search import expand_windows, find_pairs
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import RUN_STEPS
 
 STEP_NUMBERS = build_schema(
     {  # one row per step and lane; by lane, then time
@@ -92,21 +91,7 @@ def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
         (whole_numbers(rows["lane"]), whole_numbers(rows["step"])) for rows in (frame, numbers)
     )
     row = np.where(has_value(frame["step"]), find_pairs(of_lane, of_step, lane, step), -1)
-    return set_column(frame, gather(numbers["run_step"], row).alias("step"))
-
-
-def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
-    """List the steps of all lanes with the numbers of the run.
-
-    Args:
-        steps: `LANE_STEPS`.
-        numbers: `STEP_NUMBERS` of them.
-
-    Returns:
-        `RUN_STEPS`; steps without a number are left out.
-    """
-    renumbered = renumber_steps(steps, numbers).drop_nulls("step")
-    return conform(renumbered.sort("step", "lane"), RUN_STEPS)
+    return frame.with_columns(gather(numbers["run_step"], row).alias("step"))
 
 
 def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
@@ -165,8 +150,7 @@ def _extrapolate(numbers: Int64s, positions: Int64s) -> Int64s:
     last = len(numbers) - 1
     inside = numbers[positions.clip(0, last)]
     before, after = numbers.min() + positions, numbers.max() + positions - last
-    extended: Int64s = np.where(positions < 0, before, np.where(positions > last, after, inside))
-    return extended
+    return np.asarray(np.where(positions < 0, before, np.where(positions > last, after, inside)))
 
 
 def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:

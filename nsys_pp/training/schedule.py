@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.columns import as_whole_numbers, is_among, whole_numbers
+from nsys_pp.arrays.columns import as_numbers, is_among, whole_numbers
 from nsys_pp.arrays.intervals import has_marked_line, intersect, unite
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
@@ -566,7 +566,7 @@ def _copy_outer_ids(jobs: pl.DataFrame) -> pl.DataFrame:
             if not is_new.any():
                 break
             values[rows[is_new]] = candidates[is_new]
-        inherited.append(as_whole_numbers(values).alias(name))
+        inherited.append(as_numbers(name, values, null=-1))
     jobs = jobs.with_columns(inherited)
     return _copy_backward_ids(jobs) if is_among(kind, ("recompute",)).any() else jobs
 
@@ -681,13 +681,7 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
     is_v = schedule.name == "dualpipev"
     if is_v:
         jobs = _add_phases(jobs, lanes, schedule)
-    text = _build_label(base=schedule.micro_batch_count if is_v else 0, is_v=is_v)
-    labelled = jobs.with_columns(mark_split_backwards(jobs)).with_columns(label=text)
-    return conform(labelled, RUN_JOBS)
-
-
-def _build_label(*, base: int, is_v: bool) -> pl.Expr:
-    """Build the label of a job; micro-batches of the second chunk count from `base`."""
+    base = schedule.micro_batch_count if is_v else 0
     number = pl.col("micro_batch") + base * pl.col("chunk").fill_null(0)
     partner = pl.col("backward_micro_batch") + base * pl.col("backward_chunk").fill_null(0)
     kind = pl.col("kind").cast(pl.String)
@@ -702,7 +696,9 @@ def _build_label(*, base: int, is_v: bool) -> pl.Expr:
         **{message: pl.concat_str(word, number, separator=" ") for message in MESSAGE_KINDS},
     }
     form = pl.coalesce(pl.when(kind == name).then(form) for name, form in forms.items())
-    return pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)
+    text = pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)
+    labelled = jobs.with_columns(mark_split_backwards(jobs)).with_columns(label=text)
+    return conform(labelled, RUN_JOBS)
 
 
 def _add_phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.DataFrame:

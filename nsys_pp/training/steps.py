@@ -58,7 +58,6 @@ from nsys_pp.training.launched import (
 
 _DEVICE = ["process_key", "device_id"]
 _FORWARDS = ("forward", "forward_backward")
-_RECEIVES = ("receive", "send_receive")
 _BETWEEN_STEPS = ("receive", "data", "other")  # kinds of jobs that run before the first forward of a step
 _JOB_STEPS = build_schema(
     {  # one row per step and device
@@ -112,7 +111,7 @@ def find_job_steps(computed_jobs: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFr
     host = jobs.group_by("process_key").agg(
         pl.col("host_start_ns").min(),
         last_ns=pl.col("host_end_ns").max(),
-        has_receives=pl.col("kind").is_in(_RECEIVES).any(),
+        has_receives=pl.col("kind").is_in(("receive", "send_receive")).any(),
     )
     earliest = first.join(host, on="process_key").select(
         *_DEVICE, first_ns="compute_start_ns", host_start_ns="host_start_ns"
@@ -178,14 +177,12 @@ class _StepBounds(Struct, frozen=True, kw_only=True):
     @property
     def has_end(self) -> Bools:
         """Mask of steps with an end on the host: operations launched after it are of no step."""
-        has_end: Bools = ((self.row >= 0) | (self.source == _REPETITION)) & (self.host_end != NEVER)
-        return has_end
+        return np.asarray(((self.row >= 0) | (self.source == _REPETITION)) & (self.host_end != NEVER))
 
     @property
     def is_capture(self) -> Bools:
         """Mask of steps that are the whole capture."""
-        is_capture: Bools = self.source == _CAPTURE
-        return is_capture
+        return np.asarray(self.source == _CAPTURE)
 
 
 def _find_edges(steps: _StepBounds, ops: LaunchedOps) -> tuple[Int64s, Int64s, Bools]:
@@ -289,7 +286,7 @@ def _mark_unfinished_steps(steps: _StepBounds, process: Int64s, ops: LaunchedOps
     have run: it counts for all. `process`: of each step.
     """
     # copies and sets of no bytes have no operation either
-    is_unfinished = ops.calls.contain(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}")
+    is_unfinished = ops.calls.match(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}")
     is_unfinished[ops.launches["call_row"].to_numpy()] = False
     rows = np.flatnonzero(is_unfinished)
     mark = np.zeros(len(process), dtype=np.bool_)
@@ -354,9 +351,8 @@ def find_steps(
     unnamed = np.setdiff1d(rest, on_device[is_compute_job])
     reasons: dict[int, str] = {}
     for number in np.intersect1d(unnamed, ops.device[ops.is_main_kernel]).tolist():
-        found = find_repeated_steps(
-            ops.list_device_ops(number), api_calls=ops.api_calls, launches=ops.launches
-        )
+        own = keep_rows(ops.gpu_ops, ops.device == number)
+        found = find_repeated_steps(own, api_calls=ops.api_calls, launches=ops.launches)
         reasons[number] = found.reason
         steps = join_rows(steps, _build_repeated_steps(number, found, ops))
     steps = join_rows(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))

@@ -225,5 +225,4 @@ def _sum_until(start: Int64s, end: Int64s, rate: Floats, edges: Int64s) -> Float
     begun_at, ended_at = (np.concatenate([[0.0], np.cumsum(of)]) for of in (offset, offset[order]))
     begun = np.searchsorted(start, edges, side="left")
     running = (rate_begun[begun] - rate_ended[ended]) * (edges - origin)
-    totals: Floats = by_end[ended] + running - (begun_at[begun] - ended_at[ended])
-    return totals
+    return np.asarray(by_end[ended] + running - (begun_at[begun] - ended_at[ended]))

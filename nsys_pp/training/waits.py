@@ -62,7 +62,7 @@ class Needs(Struct, frozen=True, kw_only=True):
 def _list_needs(ops: LaunchedOps, messages: pl.DataFrame) -> Needs:
     """List what the operations do; without messages, sends count as receives."""
     op_id, is_send = numbers(messages["op_id"]), numbers(messages["verb"]) != _RECEIVE
-    is_message = ops.names.contain(POINT_TO_POINT)
+    is_message = ops.names.match(POINT_TO_POINT)
     is_message[op_id] = True
     kind = np.where(is_message, MESSAGE, COLLECTIVE)
     kind[ops.is_copy] = COPY
@@ -110,7 +110,6 @@ def _find_last_ended(
 
 
 STREAM_WAIT = "StreamWaitEvent"
-_RECORD = "EventRecord"
 
 
 class EventWaits(Struct, frozen=True, kw_only=True):
@@ -189,7 +188,7 @@ def _find_event_waits(ops: LaunchedOps, *, stream_calls: pl.DataFrame) -> EventW
         return np.where(record >= 0, awaited, -1), record >= 0
 
     is_record = stream_calls["is_record"].to_numpy().astype(np.bool_)
-    records, waits = select(is_record, _RECORD), select(~is_record, STREAM_WAIT)
+    records, waits = select(is_record, "EventRecord"), select(~is_record, STREAM_WAIT)
     syncs = select(~is_record, WAITING_CALL)
     awaited, is_resolved = find_awaited(waits)
     gated = pick(by_launch, find_first(waits.stream, waits.time, *launched), -1)
@@ -242,7 +241,13 @@ def _find_host_needs(
     Returns:
         Row of the operation that ended last among those waited for; -1 without one.
     """
-    syncs = _keep_latest(_list_syncs(ops, needs, events), ops)
+    # of the calls until each one on its thread, the one that waited for the operation that ended last
+    syncs = _list_syncs(ops, needs, events)
+    segment = np.cumsum(np.diff(syncs.thread, prepend=syncs.thread[:1]) != 0)
+    end = ops.end[syncs.need]
+    is_new = running_maximum(segment, end) == end
+    latest = np.maximum.accumulate(np.where(is_new, np.arange(len(end)), 0))
+    syncs = select_rows(syncs, latest)
     at, thread = np.arange(len(rows)), ops.thread[rows]
     if waited is not None:
         waiting, calls = waited
@@ -284,25 +289,13 @@ def _list_syncs(ops: LaunchedOps, needs: Needs, events: EventWaits) -> _Syncs:
     for among in (needs.is_send & is_other, ~needs.is_send & is_other) if is_guess.any() else ():
         found = _find_last_ended(process, returned, ops, among, of_process, launched_by=begin)
         guess = np.where(_end(found, ops) > begin, found, guess)
-    is_soon = ops.calls.contain(_DEVICE)[calls] | (returned - _end(guess, ops) <= _RETURN_NS)
+    is_soon = ops.calls.match(_DEVICE)[calls] | (returned - _end(guess, ops) <= _RETURN_NS)
     need = np.where(is_guess & is_soon, guess, need)
     is_own = (need == of_call[calls]) & (pick(ops.start, need, NEVER) < returned)
     is_possible = (_end(need, ops) > begin) & (is_own | (_end(need, ops) <= returned))
     rows = np.flatnonzero(is_possible)
     rows = rows[np.lexsort((returned[rows], thread[rows]))]
     return _Syncs(thread=thread[rows], returned=returned[rows], need=need[rows])
-
-
-def _keep_latest(syncs: _Syncs, ops: LaunchedOps) -> _Syncs:
-    """Replace each call by one until it on its thread.
-
-    That one waited for the operation that ended last.
-    """
-    segment = np.cumsum(np.diff(syncs.thread, prepend=syncs.thread[:1]) != 0)
-    end = ops.end[syncs.need]
-    is_new = running_maximum(segment, end) == end
-    latest = np.maximum.accumulate(np.where(is_new, np.arange(len(end)), 0))
-    return select_rows(syncs, latest)
 
 
 def _keep_last(row: Int64s, other: Int64s, ops: LaunchedOps) -> Int64s:
@@ -650,8 +643,7 @@ def find_late_threads(waits: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     order = np.argsort(ops.start, kind="stable")
     group, end = number_devices(waits, ops.devices), numbers(waits["end_ns"])
     at = find_first(group, end, ops.device[order], ops.start[order])
-    threads: Int64s = np.append(ops.thread, NEVER)[np.append(order, -1)[at]]
-    return threads
+    return np.asarray(np.append(ops.thread, NEVER)[np.append(order, -1)[at]])
 
 
 _FLUSH = r"(?i)flush"  # of buffers that all threads of a process share

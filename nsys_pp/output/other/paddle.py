@@ -47,12 +47,6 @@ from nsys_pp.output.formats import ExportedFile, ExportOptions, ExportResult
 from nsys_pp.output.trace.tracks import nested_subtracks
 from nsys_pp.units import NS_PER_US
 
-CHROME_NAME = "pipeline_profile.json"
-
-
-PERFETTO_NAME = "pipeline_profile_perfetto.json"
-
-
 _BLOCK_ROWS = 1 << 15
 
 
@@ -73,7 +67,7 @@ def export_paddle(training: Training, folder: Path, options: ExportOptions) -> E
         )
     with translate_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    chrome, perfetto = folder / CHROME_NAME, folder / PERFETTO_NAME
+    chrome, perfetto = folder / "pipeline_profile.json", folder / "pipeline_profile_perfetto.json"
     for path in (chrome, perfetto):
         check_output(path, force=options.force)
 

@@ -49,10 +49,8 @@ TYPES = {  # kind -> text of the bar, and color group; 2 to 6 are phases of Dual
 }
 
 
+# times of jobs that `REPORT_JOBS` also has on the report's clock, as `report_start_ns` and so on
 TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
-
-
-"""Times of jobs that `REPORT_JOBS` also has on the report's clock, as `report_start_ns` and so on."""
 
 
 STEP_TASKS = build_schema(
@@ -332,9 +330,6 @@ def _explained(path: Path) -> Iterator[None]:
         ) from None
 
 
-_OUTPUT = "ASCEND_PROFILER_OUTPUT"
-
-
 _UNSAFE = re.compile(r"[^0-9A-Za-z.-]+")
 
 
@@ -369,7 +364,7 @@ def plan_rank_databases(training: Training, folder: Path, *, force: bool) -> lis
     planned = []
     for rank, machine in ranks.select("rank", "machine").rows():
         name = "_".join([*([_UNSAFE.sub("-", machine)] if machine else []), f"rank{rank}", "ascend_pt"])
-        path = folder / name / _OUTPUT / f"ascend_pytorch_profiler_{rank}.db"
+        path = folder / name / "ASCEND_PROFILER_OUTPUT" / f"ascend_pytorch_profiler_{rank}.db"
         with translate_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
         check_output(path, force=force)

@@ -36,7 +36,6 @@ from nsys_pp.units import format_duration
 
 _HEIGHT, _MARGIN = 150, 26
 _MOST_POINTS = 2_000
-_CHANGED = ("slower", "faster", "unknown")
 _COLORS = {"slower": "bubble", "new": "bubble", "faster": "backward", "gone": "backward"}
 _CONFIDENCE = {
     "certain": "certain: twice the change that noise explains, in three steps or more; or a statement"
@@ -199,7 +198,7 @@ def _draw_run(run: pl.DataFrame, letter: str, middle: float, half: float) -> str
 def _draw_members(noun: str, source: ComparisonSource) -> Drawn:
     """Draw the changes of ranks or links beyond noise, or else the largest ones."""
     both = source.tables[f"{noun}s"].frame.drop_nulls("change_fraction")
-    changed = both.filter(pl.col("verdict").is_in(_CHANGED))
+    changed = both.filter(pl.col("verdict").is_in(("slower", "faster", "unknown")))
     shown, caption = changed, "Changes beyond noise"
     if changed.is_empty():
         shown, caption = both, "No change beyond noise; the largest ones"

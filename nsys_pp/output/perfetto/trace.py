@@ -112,16 +112,11 @@ from nsys_pp.output.trace.drawing import (
 from nsys_pp.output.trace.packing import Events, order_events
 from nsys_pp.progress import report_stage
 
-ABOUT = "about"
+ABOUT = "about"  # name of the row below an outermost row that has no other
 
 
-"""Name of the row below an outermost row that has no other."""
-
-
+# before the name of the child whose events an outermost row shows, in its description
 SHOWS = "shows "
-
-
-"""Before the name of the child whose events an outermost row shows, in its description."""
 
 
 _AFTER_OUTERMOST = 1 << 62  # ranks of machines

@@ -39,10 +39,7 @@ SLICES = pl.Schema(
 )
 
 
-MORE_FLOWS = "flow_id_"
-
-
-"""Prefix of further columns as `flow_id`, of slices where several arrows begin."""
+MORE_FLOWS = "flow_id_"  # prefix of further columns as `flow_id`, of slices where several arrows begin
 
 
 MARK_POINTS = pl.Schema(

@@ -61,10 +61,7 @@ from nsys_pp.output.trace.drawing import (
 )
 from nsys_pp.output.trace.packing import nest_order, pack_flat, pack_nested
 
-SYSTEM = "system"
-
-
-"""Name of the outermost row with what belongs to no process."""
+SYSTEM = "system"  # name of the outermost row with what belongs to no process
 
 
 _ARGUMENTS = (
@@ -113,10 +110,7 @@ MOST_WINDOWS = 2000  # of a counter that is computed or averaged
 BUSY = "GPU busy"
 
 
-GPU_AT = "GPU at "
-
-
-"""Beginning of the row of a GPU that no process of the report uses; the rest is its bus location."""
+GPU_AT = "GPU at "  # begins the row of a GPU that no process of the report uses; the rest is its bus location
 
 
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
@@ -250,11 +244,6 @@ def _draw_gpu(canvas: _Canvas, devices: pl.DataFrame, path: Path, detail: Detail
     _draw_ranges(canvas, projections, path)
     busy = (BUSY, "%", busy_percent(ops["start_ns"], ops["end_ns"]))
     canvas.draw_counters(path, metrics, counters, [busy])
-    _draw_operations(canvas, ops, path, with_streams=detail != "ranges")
-
-
-def _draw_operations(canvas: _Canvas, ops: pl.DataFrame, path: Path, *, with_streams: bool) -> None:
-    """Draw the communication of a GPU, and its streams."""
     track = canvas.add_track((*path, "communication"), 20)
     details = canvas.view.report.op_details
     shared = keep_rows(ops, ops["is_communication"].to_numpy()).with_columns(
@@ -262,7 +251,7 @@ def _draw_operations(canvas: _Canvas, ops: pl.DataFrame, path: Path, *, with_str
     )
     shared = operation_slices(shared, details)
     canvas.draw(flat_subtracks(shared, all_of(shared, track)))
-    if with_streams:
+    if detail != "ranges":
         _draw_streams(canvas, ops, operation_slices(ops, details), path)
 
 
