@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.columns import find_distinct, numbers
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.training import SCHEDULED_KINDS
@@ -28,7 +28,6 @@ WEIGHT_SHARES = (1 / 3, 1 / 2)
 They are half of the backward of a matrix product; attention and norms have none or few, and are taken to be a
 third of a backward at most.
 """
-_IS_AFTER = ~pl.col("is_before") & pl.col("job").is_null()
 
 
 class Order(Struct, frozen=True):
@@ -94,18 +93,14 @@ class Planner:
             .agg(pl.col("own_ns").sum())
             .join(jobs, on="job")
         )
-        self._steps = own["step"].unique().sort().to_list()
-        self._around = {
-            step: [self._sum_up(own.filter(part, step=step)) for part in (pl.col("is_before"), _IS_AFTER)]
-            for step in self._steps
-        }
+        steps, step = find_distinct(numbers(own["step"]))
+        self._steps = numbers(own["step"])[steps]
+        part = np.where(own["is_before"], 0, np.where(own["job"].is_null(), 1, 2))
+        around = np.zeros((3, len(steps), len(self._lanes)))
+        np.add.at(around, (part, step, numbers(own["lane"])), own["own_ns"].to_numpy())
+        self._before_ns, self._after_ns, _ = around.round().astype(np.int64)
         self._meeting = _find_meeting(run, self._lanes)
         self._link_ns = _find_links(run, change)
-
-    def _sum_up(self, own: pl.DataFrame) -> Int64s:
-        sums = np.zeros(len(self._lanes))
-        np.add.at(sums, numbers(own["lane"]), own["own_ns"].to_numpy())
-        return sums.round().astype(np.int64)
 
     def choose(self, schedule: str | None, micro_batches: int | None) -> Order:
         """Choose an order: what is None is as recorded; of chunks there are as many as the schedule needs."""
@@ -151,20 +146,16 @@ class Planner:
                 "name their ranges with `--preset` or `--job-pattern`",
             )
         free, starts = np.zeros(len(self._lanes), np.int64), []
-        for number, step in enumerate(self._steps):
-            before, after = self._around[step]
+        for number, (before, after) in enumerate(zip(self._before_ns, self._after_ns, strict=True)):
             of_step = timed[number * len(nodes) : (number + 1) * len(nodes)]
             start, _ = run_nodes(of_step, needs, every, lag_ns=lag, free_ns=(free + before)[lane])
-            last = np.zeros((2, len(free)), np.int64)
-            np.maximum.at(last[0], lane, start + numbers(of_step["cost_ns"]))
-            np.maximum.at(last[1], self._meeting, last[0])
-            free = last[1][self._meeting] + after
+            last = np.zeros(len(free), np.int64)
+            np.maximum.at(last, self._meeting[lane], start + numbers(of_step["cost_ns"]))
+            free = last[self._meeting] + after
             starts.append(start)
-        jobs = timed.with_columns(start_ns=np.concatenate(starts))
-        return Planned(
-            jobs=jobs.with_columns(end_ns=pl.col("start_ns") + pl.col("cost_ns")),
-            step_ns=float(free.max()) / len(self._steps),
-        )
+        start_ns = pl.Series("start_ns", np.concatenate(starts))
+        jobs = timed.with_columns(start_ns, end_ns=start_ns + pl.col("cost_ns"))
+        return Planned(jobs=jobs, step_ns=float(free.max()) / len(starts))
 
     def _list_nodes(self, order: Order) -> pl.DataFrame:
         """List the jobs of a step in an order, by lane."""
@@ -204,25 +195,19 @@ class Planner:
         every = pl.DataFrame({"step": self._steps}).join(nodes, how="cross", maintain_order="left_right")
         is_same = (order.schedule, order.chunks) == (self.recorded.schedule, self.recorded.chunks)
         key = ["step", "lane", "batch", *(["kind", "chunk"] if is_same else [])]
-        forward, back, weight, both = (pl.col("own_ns").filter(kind=kind).sum() for kind in SCHEDULED_KINDS)
+        time, of = pl.col("own_ns"), pl.col
+        forward, back, weight = (time.filter(kind=kind).sum() / order.chunks for kind in SCHEDULED_KINDS[:3])
         if self.assumes_weights(order):
             back, weight = (1 - weight_share) * back, weight_share * back
-        sums = {
-            "same": pl.col("own_ns").sum(),
-            "forward": forward,
-            "backward": back,
-            "weight": weight,
-            "both": both,
-        }
-        found = every.join(self._costs.group_by(key).agg(**sums), on=key, how="left", maintain_order="left")
-        if is_same:
-            cost = pl.col("same")
-        else:  # chunks of equal parts; a backward without a job for its weight gradients computes them, too
-            whole = pl.when("is_split").then("backward").otherwise(pl.col("backward") + pl.col("weight"))
-            kind = pl.col("kind").cast(pl.String)
-            by_kind = {"forward": pl.col("forward"), "backward": whole, "weight_gradient": pl.col("weight")}
-            by_kind["forward_backward"] = pl.col("forward") + whole
-            cost = pl.coalesce(pl.when(kind == name).then(of) for name, of in by_kind.items()) / order.chunks
+        costs = self._costs.group_by(key).agg(same=time.sum(), forward=forward, back=back, weight=weight)
+        found = every.join(costs, on=key, how="left", maintain_order="left")
+        # a backward without a job for its weight gradients computes them, too
+        whole = of("back") + pl.when("is_split").then(0.0).otherwise("weight")
+        by_kind = zip(
+            SCHEDULED_KINDS, (of("forward"), whole, of("weight"), of("forward") + whole), strict=True
+        )
+        derived = pl.coalesce(pl.when(of("kind") == kind).then(cost) for kind, cost in by_kind)
+        cost = of("same") if is_same else derived
         usual = cost.median().over("lane", "kind", "chunk")
         return found.with_columns(cost_ns=cost.fill_null(usual).round().cast(pl.Int64))
 
