@@ -326,19 +326,19 @@ class _Orders:
         """Return the least and the largest gain of an order, beyond that of a change, and its steps."""
         planner = Planner(self.run, change)
         planned = planner.predict(order)
-        gains = [planner.recorded_ns - one.step_ns for one in planned]
+        # what the replay of jobs misses in the recorded order is there in the other one, or not
+        missed = self.run.step_ns(change) - planner.recorded_ns
+        gains = [planner.recorded_ns - one.step_ns + more for one in planned for more in (0.0, missed)]
         return (min(gains), max(gains)), planned[0]
 
     @property
     def notes(self) -> list[str]:
         """What is assumed, in sentences."""
-        of, notes = (
-            self.planner,
-            [
-                f"in the recorded order, the replay of jobs misses the step by {format_share(self.error)};"
-                " messages take as long as the recorded ones, and micro-batches are as large"
-            ],
-        )
+        of, missed = self.planner, format_share(self.error)
+        notes = [
+            f"in the recorded order, the replay of jobs misses the step by {missed}, and may in another;"
+            " messages take as long as the recorded ones, and micro-batches are as large"
+        ]
         if of.assumes_weights(self.all):
             least, most = map(format_share, WEIGHT_SHARES)
             notes.append(
