@@ -199,12 +199,12 @@ class Option(NamedTuple):
 
 
 # Commands that have the same options.
-_RUN = "merge report pipeline whatif chart compare sql"
+_RUN = "start merge report pipeline whatif chart compare sql"
 _JOBS = f"{_RUN} summary extract"
 _STEPS = f"{_RUN} summary"
 _CLOCKED = f"{_RUN} align"
 _RANKED = f"{_RUN} summary info align"
-_WAITING = "merge report pipeline whatif chart summary project info check align sql extract"
+_WAITING = "start merge report pipeline whatif chart summary project info check align sql extract"
 _READING = f"{_WAITING} compare"
 _PROJECTING = "merge summary project extract"
 _LOGGING = f"{_READING} scrub"
@@ -291,7 +291,7 @@ OPTIONS = (
         "force",
         "--force",
         OUTPUT,
-        f"{_WRITING} install",
+        f"start {_WRITING} install",
         "Replace existing output files.",
         type=bool,
     ),
@@ -305,10 +305,10 @@ OPTIONS = (
     ),
     Option(
         "is_opened",
-        "--open",
+        "--open/--no-open",
         OUTPUT,
-        "merge",
-        "Open the trace in the browser (`nsys-pp open`).",
+        "start merge report chart",
+        "Open what was written in the browser (`nsys-pp open`).",
         type=bool,
     ),
     Option(

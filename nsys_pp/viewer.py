@@ -128,10 +128,15 @@ def build_address(
     return f"{ui}/#!/?" + "&".join(f"{key}={quote(value, safe='')}" for key, value in arguments.items())
 
 
+def has_screen(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a browser can show something on this side."""
+    return any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
 def is_remote(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether the user is logged in over ssh, without a screen on this side."""
-    has_screen = any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-    return bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY")) and not has_screen
+    is_ssh = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
+    return is_ssh and not has_screen(environment)
 
 
 def format_forwarding(port: int, environment: Mapping[str, str] = os.environ) -> str:

@@ -88,6 +88,16 @@ class _MainGroup(OrderedGroup):
                     print_error(ending.message or "", ending.hint)
                 ctx.exit(ending.status)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Take inputs without a command as those of `start`."""
+        if args[0] not in self.commands and (os.path.exists(args[0]) or set(args[0]) & set("*?[")):
+            from nsys_pp.cli.commands import start
+
+            return "start", start, args
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
@@ -102,6 +112,8 @@ class _MainGroup(OrderedGroup):
 @click.version_option(package_name="nsys-pp")
 def main() -> None:
     """Show when each NVTX range ran on each GPU, across machines.
+
+    `nsys-pp REPORT...` without a command shows the verdict, and writes a page and a trace.
 
     REPORT is a SQLite export of Nsight Systems, a .nsys-rep (exported by nsys, if it is found), a
     parquetdir or arrowdir export, a part (`nsys-pp extract`), or a folder of these.

@@ -10,6 +10,8 @@ import json
 import math
 import os
 import shlex
+import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -114,9 +116,14 @@ def merge(reports: tuple[str, ...], output: Path, is_opened: bool, **options: An
     log_notes(merged.notes)
     _log_traces(merged, options["max_events"], is_opened=is_opened)
     log_verdict(merged.verdict)
-    if is_opened:
-        nsys_pp.open_output(merged.output, on_ready=_log_opening)
+    _open(merged.output, is_opened=is_opened)
     end_with(merged)
+
+
+def _open(output: Path, *, is_opened: bool) -> None:
+    """Open a file in the browser, if the user asked for it."""
+    if is_opened:
+        nsys_pp.open_output(output, on_ready=_log_opening)
 
 
 def _settle_flows(options: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +214,9 @@ def _log_opening(opening: Opening) -> None:
 
 
 @command(output={"default": Path("report.html")})
-def report(reports: tuple[str, ...], output: Path, trace: str | None, **options: Any) -> None:
+def report(
+    reports: tuple[str, ...], output: Path, trace: str | None, is_opened: bool, **options: Any
+) -> None:
     """Write one page: verdict, charts, heat map, tables.
 
     The page needs no network and opens from disk: the findings with links to their evidence, a typical
@@ -226,6 +235,35 @@ def report(reports: tuple[str, ...], output: Path, trace: str | None, **options:
         log_notes([f"no such file: `{trace}`; `nsys-pp merge REPORT... -o {trace}` writes it"])
     _log_written(output, f"{format_count(written.steps, 'step')} of {format_count(written.lanes, 'rank')}.")
     log_verdict(written.verdict)
+    _open(output, is_opened=is_opened)
+    end_with(written)
+
+
+@command(is_opened={"default": True})
+def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any) -> None:
+    """Show what a run is: its verdict, a page with the evidence, and a trace.
+
+    The command of `nsys-pp REPORT...`. The page and the trace have the name of the first input, and are
+    written to the current folder; with a terminal and a screen the page is opened.
+    """
+    from nsys_pp.output.files import check_output
+    from nsys_pp.viewer import has_screen
+
+    name = Path(reports[0]).resolve().stem if Path(reports[0]).exists() else "run"
+    page, trace = Path(f"{name}.html"), Path(f"{name}.pftrace")
+    check_output(trace, force=force)
+    written = run_with_progress(nsys_pp.report, reports, page, trace=trace, force=force, **options)
+    with warnings.catch_warnings():  # the page's are the same
+        warnings.simplefilter("ignore")
+        merged = run_with_progress(nsys_pp.merge, reports, trace, force=force, **options)
+    log_skipped(written.skipped)
+    log_notes(written.notes)
+    counts = {"report": merged.reports, "machine": merged.machines, "GPU": merged.gpus, "step": written.steps}
+    log(", ".join(format_count(count, noun) for noun, count in counts.items()), event="run")
+    log("; ".join(written.facts), event="run")
+    log_output(f"Wrote {page} with the evidence, and {trace}: `nsys-pp open {trace}`.", page, trace)
+    log_verdict(written.verdict)
+    _open(page, is_opened=is_opened and has_screen() and sys.stdout.isatty())
     end_with(written)
 
 
@@ -418,7 +456,9 @@ def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bo
     output={"default": Path("pipeline.html")},
     format={"choices": _CHARTS, "default_text": "inferred from the file extension"},
 )
-def chart(reports: tuple[str, ...], output: Path, format: str | None, **options: Any) -> None:
+def chart(
+    reports: tuple[str, ...], output: Path, format: str | None, is_opened: bool, **options: Any
+) -> None:
     """Draw a pipeline as an HTML page, SVG or PNG.
 
     A lane per GPU with its jobs, messages and bubbles, coloured by cause. The page needs no network
@@ -439,6 +479,7 @@ def chart(reports: tuple[str, ...], output: Path, format: str | None, **options:
     log_notes(charted.notes)
     counts = f"{format_count(charted.jobs, 'job')} on {format_count(charted.lanes, 'lane')}"
     _log_written(output, f"{counts} in {format_count(charted.steps, 'step')}.")
+    _open(output, is_opened=is_opened)
     end_with(charted)
 
 

@@ -38,6 +38,7 @@ class ReportResult(Result):
     output: Path
     lanes: int
     steps: int
+    facts: list[str]  # schedule, stages, micro-batches, lanes and clocks, in short phrases
     empty: dict[str, str]  # sections without contents, by name, with the reason
     notes: list[str]  # inferred, refused and doubtful facts, in sentences
     verdict: Verdict
@@ -85,6 +86,7 @@ def report(
         output=target,
         lanes=len(result.training.lanes),
         steps=result.training.steps["step"].n_unique(),
+        facts=describe_run(result.training),
         empty={name: reason for name, reason in empty.items() if reason},
         notes=result.training.notes,
         verdict=result.verdict,

@@ -488,7 +488,7 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
 def _add_parts(
     table: pl.DataFrame, name: str, shares: Mapping[str, pl.Expr], *, least: float, most: int | None = None
 ) -> pl.DataFrame:
-    """Add the largest shares of each row as text: "message wait 63%, idle 21%"."""
+    """Add the largest shares of each row as text: "message wait 63 %, idle 21 %"."""
     percent = (100 * pl.col("share")).round().cast(pl.Int64)
     texts = (
         table.select(**shares)
@@ -497,7 +497,7 @@ def _add_parts(
         .filter(pl.col("share").fill_nan(0) >= least)  # NaN of nothing
         .sort("row", "share", descending=[False, True], maintain_order=True)
         .group_by("row", maintain_order=True)
-        .agg(pl.format("{} {}%", "part", percent).head(most or len(shares)).str.join(", ").alias(name))
+        .agg(pl.format("{} {} %", "part", percent).head(most or len(shares)).str.join(", ").alias(name))
     )
     return table.with_row_index("row").join(texts, on="row", how="left", maintain_order="left").drop("row")
 
@@ -1663,7 +1663,7 @@ def _list_reasons(table: pl.DataFrame) -> list[str]:
     uncertain = table.filter(source="uncertain")["unexplained_fraction"]
     return [
         *(f"unknown: {reason}" for reason in unknown),
-        *(f"uncertain: {share:.0%} of the compute between jobs belongs to no job" for share in uncertain),
+        *(f"uncertain: {100 * share:.0f} % of the compute between jobs belongs to no job" for share in uncertain),
     ]
 
 

@@ -158,9 +158,9 @@ class Fit(Struct, frozen=True, kw_only=True):
 
     def describe_mismatch(self) -> str:
         """Describe why the fit is not good."""
-        share = f"{1 - self.warm_up:.0%} of steps have another warm-up"
+        share = f"{100 * (1 - self.warm_up):.0f} % of steps have another warm-up"
         if self.agreement < LEAST_AGREEMENT:
-            share = f"only {self.agreement:.0%} agree"
+            share = f"only {100 * self.agreement:.0f} % agree"
         return f"most like {self.name}, but {share}"
 
 
@@ -744,7 +744,7 @@ def doubt_schedule(
     schedule = replace(schedule, unexplained=share)
     if share is None or share <= _MOST_UNEXPLAINED:
         return schedule, []
-    reason = f"{share:.0%} of the compute between jobs belongs to no job"
+    reason = f"{100 * share:.0f} % of the compute between jobs belongs to no job"
     if schedule.source == "recognised":
         schedule = replace(schedule, source="uncertain", reason=reason)
         reason += f", so the schedule {schedule.name} is uncertain"

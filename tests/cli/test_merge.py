@@ -16,7 +16,7 @@ import pytest
 import nsys_pp
 from fixtures.recording.export import Session, write_report
 from fixtures.simulate import main as simulate
-from tests.cli.calls import assert_refused, call
+from tests.cli.calls import assert_refused, call, succeed
 from tests.commands.test_parts import PIPELINE, REPORTS
 from tests.importer.importer import Importer
 from tests.importer.readback import (
@@ -407,3 +407,19 @@ def test_jobs_stay_on_their_gpus_if_a_report_vanishes_between_two_reads(
         for name in ("cut", "whole")
     )
     assert rows(cut) == rows(whole.filter(~pl.col("path").str.contains("rank 0 ")))
+
+
+def test_inputs_without_a_command_give_the_verdict_a_page_and_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = succeed(PIPELINE)
+    lines = done.stderr.splitlines()
+    assert lines[0] == "4 reports, 2 machines, 4 GPUs, 3 steps"
+    assert lines[2].startswith("Wrote pipeline.html with the evidence, and pipeline.pftrace")
+    assert lines[-1].startswith("Clocks agree")
+    assert {path.name for path in tmp_path.iterdir()} == {"pipeline.html", "pipeline.pftrace"}
+    again = call(PIPELINE)
+    assert (again.code, "exists" in again.stderr) == (1, True)
+    assert call(PIPELINE, "--force", "--no-open").code == 0
+    assert "No such command 'nowhere'" in call("nowhere").stderr

@@ -435,7 +435,7 @@ def test_weight_gradients_without_ranges_make_the_schedule_uncertain(
     found = run(tmp_path / "unnamed", f"{options} --unnamed-weights").found
     assert (found.schedule.name, found.schedule.source) == ("1f1b", "uncertain")
     assert found.schedule.unexplained == pytest.approx(0.22, abs=0.03)
-    assert any("22% of the compute between jobs belongs to no job" in note for note in found.notes)
+    assert any("22 % of the compute between jobs belongs to no job" in note for note in found.notes)
     assert found.ideal.is_empty()
 
 
