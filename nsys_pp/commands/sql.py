@@ -77,7 +77,8 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
     words = {word.lower() for word in _WORD.findall(query)}
     names = [name for name in _list_tables() if name in words]
     if not names:
-        raise OptionError("query", "the query names none of the tables", _HINT)
+        tables = ", ".join(_list_tables())
+        raise OptionError("query", f"the query names none of the tables: {tables}", _HINT)
     frames, skipped, counts = _build_frames(names, inputs, options)
     try:
         with pl.SQLContext(frames) as context:

@@ -558,7 +558,8 @@ def _draw_host(source: PageSource) -> Drawn:
     def build(row: dict[str, Any]) -> Bar:
         calls = [f"in {row[kind]}" for kind in ("os_call", "call", "range") if row[kind] is not None]
         length = format_duration(row["length_ns"])
-        where = [f"step {row['step']}", f"at {row['start_ns'] / NS_PER_S:.3f} s"]
+        step = [] if row["step"] is None else [f"step {row['step']}"]
+        where = [*step, f"at {row['start_ns'] / NS_PER_S:.3f} s"]
         spoken = ", ".join([f"{name_part(row['cause'])} {length}", *calls])
         return Bar(
             label=", ".join([row["lane"], *where] if has_lanes else where),
