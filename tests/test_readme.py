@@ -276,7 +276,7 @@ def test_commands_that_are_not_run_are_those_of_the_program(page: Path) -> None:
     """Each command is there, and has the options that are shown."""
     for block in CODE.findall(page.read_text()):
         lines = re.sub(r"#.*", "", block.replace("\\\n", " "))
-        for name, arguments in re.findall(r"nsys-pp ([a-z][a-z-]*)([^\n;|&)]*)", lines):
+        for name, arguments in re.findall(r"nsys-pp ([a-z][a-z-]*)(?!\S)([^\n;|&)]*)", lines):
             assert name in main.commands, name
             known = options_of(main.commands[name])
             asked = set(re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", arguments))

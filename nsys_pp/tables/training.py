@@ -1663,7 +1663,10 @@ def _list_reasons(table: pl.DataFrame) -> list[str]:
     uncertain = table.filter(source="uncertain")["unexplained_fraction"]
     return [
         *(f"unknown: {reason}" for reason in unknown),
-        *(f"uncertain: {100 * share:.0f} % of the compute between jobs belongs to no job" for share in uncertain),
+        *(
+            f"uncertain: {100 * share:.0f} % of the compute between jobs belongs to no job"
+            for share in uncertain
+        ),
     ]
 
 

@@ -145,7 +145,8 @@ def describe_run(training: Training) -> list[str]:
     schedule = training.schedule
     facts = []
     if schedule.name != "unknown":
-        how = f", {100 * schedule.agreement:.0f} % of jobs in place" if schedule.source == "recognised" else ""
+        is_recognised = schedule.source == "recognised"
+        how = f", {100 * schedule.agreement:.0f} % of jobs in place" if is_recognised else ""
         if schedule.source == "uncertain":
             how = f": {schedule.reason}"
         facts.append(f"schedule {schedule.name} ({schedule.source}{how})")
