@@ -50,7 +50,7 @@ def chart(
         ReportError: A report cannot be read, or is named twice.
         MissingDataError: No report has GPU operations.
         OutputError: The output exists, or cannot be written.
-        NsysPPError: The library that draws the format is not installed.
+        NsysPPError: The machine has no font for a PNG, or events are months apart.
     """
     check_keywords(options, RunOptions)
     target = Path(output)

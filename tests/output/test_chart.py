@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import builtins
 import io
 import json
 import re
@@ -24,7 +23,6 @@ import nsys_pp
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.training import LANES, RUN_JOBS, Training
 from nsys_pp.output.chart import CHARTS, write_html, write_png, write_svg
-from nsys_pp.output.chart import page as chart_page
 from nsys_pp.output.chart.content import build_bars
 from nsys_pp.output.chart.page import pack_column
 from nsys_pp.output.chart.picture import LEFT, MARGIN, WIDTH
@@ -211,24 +209,6 @@ def test_few_and_many_lanes_are_drawn(lanes: int) -> None:
     training = make_large_training(lanes=lanes, steps=1, micro_batches=1, per_stage=1)
     for write in CHARTS.values():
         assert as_bytes(write, training)
-
-
-@pytest.mark.parametrize(("format", "package"), [("html", "bokeh"), ("png", "resvg_py")])
-def test_a_missing_extra_is_named(
-    known: Training, format: str, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = builtins.__import__
-
-    def refuse(name: str, *rest: Any, **more: Any) -> Any:
-        if name.split(".")[0] == package:
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    chart_page._library.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(NsysPPError, match=f"need `{package.replace('_', '-')}`") as caught:
-        as_bytes(CHARTS[format], known)
-    assert "pip install 'nsys-pp[chart]'" in (caught.value.hint or "")
 
 
 def test_events_of_one_lane_that_are_months_apart_are_refused_in_words(tmp_path: Path) -> None:

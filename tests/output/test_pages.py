@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from io import BytesIO
 
@@ -143,15 +142,6 @@ def test_charts_hold_one_step_each() -> None:
         chart = inflate(data["pages"][f"chart-{shown.role}"])
         assert chart["tables"]["jobs"]["length"] == len(build_bars(training).filter(step=shown.step))
         assert [step["step"] for step in chart["runSteps"]] == [shown.step]
-
-
-def test_charts_need_bokeh_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "bokeh", None)
-    page = write_page(make_source(expected_training()))
-    sections = read_sections(page)
-    assert "pip install 'nsys-pp[chart]'" in read_text(sections["charts"])
-    assert "charts" not in read_data(page)
-    assert "<rect" in sections["bubbles"]
 
 
 def test_steps_that_last_years_are_drawn() -> None:

@@ -19,7 +19,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import polars as pl
 
-from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.training import (
     BUBBLE_CAUSES,
     CAUSES,
@@ -241,12 +240,8 @@ def read_page_file(name: str, folder: str = "chart") -> str:
 
 @cache
 def _library() -> str:
-    try:
-        import bokeh
-    except ImportError as error:
-        raise NsysPPError(
-            "charts need `bokeh`, which is not installed", "pip install 'nsys-pp[chart]'"
-        ) from error
+    import bokeh
+
     script = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
     # `</script` would close the element early; in a JavaScript string, `<\/` is the same as `</`.
     return script.read_text(encoding="utf-8").replace("</script", "<\\/script")

@@ -67,15 +67,10 @@ def write_png(training: Training, output: BinaryIO, *, title: str) -> None:
     """Write the chart of a training as PNG, as `write_svg` draws it, with two pixels for one.
 
     Raises:
-        NsysPPError: resvg is not installed, or the machine has no font.
+        NsysPPError: The machine has no font.
     """
-    try:
-        from resvg_py import svg_to_bytes
-    except ImportError as error:
-        raise NsysPPError(
-            "charts as PNG need `resvg-py`, which is not installed",
-            "pip install 'nsys-pp[chart]', or write an `.svg`",
-        ) from error
+    from resvg_py import svg_to_bytes
+
     empty, text = (svg_to_bytes(_PROBE.format(_FONTS, letter)) for letter in ("", "M"))
     if empty == text:
         raise NsysPPError("charts as PNG need a font, and this machine has none", "write an `.svg`")

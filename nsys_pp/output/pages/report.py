@@ -9,7 +9,6 @@ import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib.util import find_spec
 from typing import Any, BinaryIO
 
 import polars as pl
@@ -312,11 +311,6 @@ def _draw_charts(source: PageSource) -> Drawn:
     """Draw a typical step and the longest one: pages of `nsys_pp.output.chart`, each in a frame."""
     if not source.steps:
         return Drawn(absent="No step was found: no kernel ran in one.")
-    if find_spec("bokeh") is None:
-        return Drawn(
-            absent="No charts: the library that draws them is not installed; `pip install 'nsys-pp[chart]'`,"
-            " and write the page again."
-        )
     named = [finding.lane for finding in source.verdict.findings if finding.lane is not None]
     unfolded = (
         source.training.lanes.drop_nulls("stage")
