@@ -251,7 +251,8 @@ OPTIONS = (
         "",
         OUTPUT,
         f"{_WAITING} scrub",
-        "Exported reports, .nsys-rep files, parts, folders of these, or quoted patterns.",
+        "Exported reports, .nsys-rep files, parts, folders of these, or quoted patterns; - reads a list of "
+        "them, one a line.",
         metavar="REPORT...",
     ),
     Option(

@@ -322,6 +322,11 @@ class SectionCommand(click.Command):
                 if machines.count(machine) > 1:
                     raise click.UsageError(f"duplicate `--offset` for machine `{machine}`")
             options["offsets"] = dict(options["offsets"])
+        if "-" in options.get("reports", ()):
+            listed = [line for line in sys.stdin.read().splitlines() if line.strip()]
+            options["reports"] = (*(name for name in options["reports"] if name != "-"), *listed)
+            if not options["reports"]:
+                raise click.UsageError("standard input names no reports")
         assert self.callback is not None
         run_recorded(ctx, self.callback, options)
 

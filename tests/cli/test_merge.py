@@ -6,6 +6,8 @@ import gzip
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -423,3 +425,20 @@ def test_inputs_without_a_command_give_the_verdict_a_page_and_a_trace(
     assert (again.code, "exists" in again.stderr) == (1, True)
     assert call(PIPELINE, "--force", "--no-open").code == 0
     assert "No such command 'nowhere'" in call("nowhere").stderr
+
+
+def test_a_list_of_inputs_is_read_from_standard_input(tmp_path: Path) -> None:
+    reports = sorted(PIPELINE.rglob("*.sqlite"))
+    done = subprocess.run(
+        [sys.executable, "-m", "nsys_pp", "merge", "-", "-o", tmp_path / "run.pftrace"],
+        input="\n".join(map(str, reports)) + "\n\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"from {len(reports)} reports" in done.stderr
+    empty = subprocess.run(
+        [sys.executable, "-m", "nsys_pp", "info", "-"], input="", capture_output=True, text=True, check=False
+    )
+    assert empty.returncode == 2
+    assert "standard input names no reports" in empty.stderr
