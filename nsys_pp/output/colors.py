@@ -84,8 +84,8 @@ def chrome_names(keys: pl.Series) -> pl.Series:
 
 
 WHITE, BLACK = "#ffffff", "#000000"
+# Number of shades; chunk 4 has the shade of chunk 0 again.
 SHADES = 4
-"""Number of shades; chunk 4 has the shade of chunk 0 again."""
 SHADE_STEP = 0.17  # share of white that each shade adds
 _SAME_AS = {"send_receive": "communication"}
 

@@ -574,8 +574,8 @@ class Input(Struct, frozen=True, kw_only=True):
         return f"Input({str(self.path)!r})"
 
 
+# Frames of a part that its identity has.
 IDENTITY_FRAMES = tuple(name for name, kind in Identity.__annotations__.items() if "DataFrame" in str(kind))
-"""Frames of a part that its identity has."""
 
 
 def build_input(path: Path, part: Part, open_blocks: OpenBlocks) -> Input:

@@ -248,8 +248,8 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     return pl.concat(parts).sort("lane", "step", "cause", "activity", "name", nulls_last=False)
 
 
+# Kinds of data beyond calls and ranges, which the longest gaps have already.
 _OF_HOSTS = frozenset({"os_calls", "cpu_samples", "thread_switches"})
-"""Kinds of data beyond calls and ranges, which the longest gaps have already."""
 
 
 class Requested(Struct, frozen=True, kw_only=True):

@@ -72,9 +72,9 @@ from nsys_pp.run.run import Run
 from nsys_pp.training.jobs import list_job_ranges
 
 OF_HOSTS = ("mpi", "ucx")
-# texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
+# Kinds of data on request that are drawn where no report of a run has GPU operations. Texts of the profiler
+# and of unknown tables are drawn only if asked for: they may have secrets.
 OF_RUN = tuple(kind for kind in SHOW_KINDS if kind not in ("profiler", "other"))
-"""Kinds of data on request that are drawn where no report of a run has GPU operations."""
 _CONTENT = ("detail", "show", "flows")
 
 
@@ -407,8 +407,8 @@ def watch_writing(
 
 
 _FILL = 0.8  # of the largest number of events: their number is estimated before they are drawn
+# Machine and name of an outermost row of a trace.
 RowKey = tuple[str, str]
-"""Machine and name of an outermost row of a trace."""
 
 
 class RowOwner(Struct, frozen=True, kw_only=True):

@@ -24,14 +24,14 @@ from nsys_pp.tables.noise import find_changes, to_float
 from nsys_pp.tables.training import LEAST_LINK_EXCESS, list_decodes, time_transfers
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
 
+# Least change of a time, as a share of it, that counts as a change.
 LEAST_CHANGE = 0.01
-"""Least change of a time, as a share of it, that counts as a change."""
+# Least change of a part of the step, as a share of the step, that counts as a change.
 LEAST_SHARE = 0.005
-"""Least change of a part of the step, as a share of the step, that counts as a change."""
+# Least change of the compute of a rank, as a share of it: GPUs of one kind differ by about as much.
 LEAST_RANK_CHANGE = 0.02
-"""Least change of the compute of a rank, as a share of it: GPUs of one kind differ by about as much."""
+# Metrics of kernels that do not communicate.
 KERNEL_TOTAL, KERNEL_MEAN = "total per lane", "mean of one"
-"""Metrics of kernels that do not communicate."""
 _LEAST_TIMED = 2  # transfers of a link in a step
 _FEW_STEPS = 2
 
@@ -346,9 +346,8 @@ _NO_LINKS = (
 )
 _IS_CHANGE = pl.col("verdict") != "same"
 
-
+# `SAMPLE` of a run by name: `nsys_pp.frames.aggregates.SAMPLED`.
 Samples = Mapping[str, pl.DataFrame]
-"""`SAMPLE` of a run by name: `nsys_pp.frames.aggregates.SAMPLED`."""
 
 
 def compare_samples(a: Samples, b: Samples) -> dict[str, pl.DataFrame]:
@@ -466,6 +465,7 @@ _TABLES = (  # name, title, mask of the rows that are shown, and the sentence on
     ("families", "Families of kernels", _IS_CHANGE, _HIDDEN),
     ("kernels", "Kernels", _IS_CHANGE, _HIDDEN),
 )
+# Tables by name, in the order in which they are written.
 TABLES: Mapping[str, Table[[Samples, Samples]]] = {
     name: Table(
         name=name,
@@ -478,8 +478,6 @@ TABLES: Mapping[str, Table[[Samples, Samples]]] = {
     )
     for name, title, only, hidden in _TABLES
 }
-"""Tables by name, in the order in which they are written."""
-
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

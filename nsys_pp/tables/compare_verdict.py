@@ -181,8 +181,8 @@ _MIXTURE = (
     "prefills and decodes are not told apart, so times of steps depend on the requests that were served: "
     "only means of single kernels can be compared, and of the same requests"
 )
+# Ratio of the requests of decodes from which on their times differ for this reason.
 MOST_REQUESTS = 1.1
-"""Ratio of the requests of decodes from which on their times differ for this reason."""
 
 
 class ComparisonError(NsysPPError):

@@ -33,12 +33,12 @@ from nsys_pp.tables.words import (
 from nsys_pp.training.whatif import MOST_UNKNOWN, Change, WhatIf, Work
 from nsys_pp.units import format_count
 
+# Least share of a single step, and of a step in a cause of all steps.
 LEAST_SHARE = 0.05
-"""Least share of a single step, and of a step in a cause of all steps."""
+# Most of an excess, of an interval, or of all steps: what is larger has this cause.
 MOST = 0.5
-"""Most of an excess, of an interval, or of all steps: what is larger has this cause."""
+# Least share of a time that is named: of idle time, of a call, or of a stack.
 LEAST_PART = 0.1
-"""Least share of a time that is named: of idle time, of a call, or of a stack."""
 _MOST_NAMED = 2  # calls, or causes
 _MOST_FUNCTIONS, _MOST_LANES = 3, 4
 _KINDS = ("OS call", "call")

@@ -9,6 +9,7 @@ import polars as pl
 from nsys_pp.frames.conform import NAME, NO_NAME
 from nsys_pp.frames.table import Column, Table, View
 
+# Rows are those of `nsys_pp.explain_jobs`.
 NAME_TABLE = Table(
     name="names",
     title="Names of ranges",
@@ -32,7 +33,6 @@ NAME_TABLE = Table(
     empty="no ranges were recorded",
     rows=lambda names: names,
 )
-"""Rows are those of `nsys_pp.explain_jobs`."""
 
 
 def _describe_locations(table: pl.DataFrame) -> pl.DataFrame:

@@ -47,8 +47,8 @@ def choose_steps(training: Training, lengths: pl.DataFrame) -> list[ShownStep]:
     ]
 
 
+# Most rows of a frame whose steps are not combined: a page of more is too large.
 MOST_CELLS = 400_000
-"""Most rows of a frame whose steps are not combined: a page of more is too large."""
 WAIT_CAUSES = tuple(cause for cause in BUBBLE_CAUSES if cause.startswith(("message", "collective")))
 _TIMES = ("span_ns", "compute_ns", "bubble_ns", "wait_ns", "late_ns")
 

@@ -19,6 +19,7 @@ from nsys_pp.options import SUMMARY_GROUPS
 from nsys_pp.tables.training import TENSOR_CORE_COLUMNS, share_tensor_cores, sum_tensor_cores
 from nsys_pp.units import NS_PER_S, NS_PER_US
 
+# Columns of groups, the first columns of a table.
 GROUP_COLUMNS = (
     Column(
         "rank",
@@ -31,9 +32,8 @@ GROUP_COLUMNS = (
     Column("gpu", pl.String, "label of the GPU on its machine", is_group=True),
     Column("step", pl.Int64, "number of the step; null: outside all steps", is_group=True),
 )
-"""Columns of groups, the first columns of a table."""
 
-
+# Columns before the last one in groups of rows that have more than one rank (or GPU process).
 RANK_COLUMNS = (
     Column(
         "rank_min_ns",
@@ -44,15 +44,13 @@ RANK_COLUMNS = (
     Column("rank_max_ns", pl.Int64, "largest total of a rank"),
     Column("slowest_rank", pl.String, "rank with the largest total; null if all totals are 0"),
 )
-"""Columns before the last one in groups of rows that have more than one rank (or GPU process)."""
 
+# Columns that any table of a summary can have in addition to its own.
 SHARED_COLUMNS = (*GROUP_COLUMNS, *RANK_COLUMNS)
-"""Columns that any table of a summary can have in addition to its own."""
-
 
 _GROUP, _VALUE, _NUMBER = "_group", "_value", "process"
+# Columns that rows are grouped by: values of `SUMMARY_GROUPS`.
 Groups: TypeAlias = tuple[str, ...]
-"""Columns that rows are grouped by: values of `SUMMARY_GROUPS`."""
 
 
 def add_groups(frame: pl.DataFrame, summary: Summary, groups: Groups) -> pl.DataFrame:

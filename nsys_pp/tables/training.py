@@ -169,16 +169,13 @@ STAGE_FAMILY_TABLE = _define_families(
     caption=f"{_BY_NAME}; kernels of complete steps; empty where no stage is known",
 )
 
-
+# Links of one kind that differ by less than this share are equally fast.
 LEAST_LINK_EXCESS = 0.25
-"""Links of one kind that differ by less than this share are equally fast."""
+# Fewer messages do not show that a link is slow.
 LEAST_MESSAGES = 6
-"""Fewer messages do not show that a link is slow."""
+# Fewer messages show it only where they exceed each limit twofold. Some of them may share one cause, as
+# congestion for a while.
 FEW_MESSAGES = 20
-"""Fewer messages show it only where they exceed each limit twofold.
-
-Some of them may share one cause, as congestion for a while.
-"""
 _NOISE_SPREADS = 3
 
 _PAIR = ["sender", "receiver"]

@@ -794,6 +794,7 @@ def _describe_waiting(evidence: Evidence, members: Sequence[int]) -> str:
     return f"; {name} waits longest{' for it' * (len(members) == 1)}"
 
 
+# Functions of the evidence and of the findings of those before, some of which explain later ones.
 FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     find_slow_members,
     host_findings.find_host_stalls,
@@ -811,7 +812,7 @@ FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     host_findings.describe_losses,
     host_findings.describe_clocks,
 )
-"""Functions of the evidence and of the findings of those before, some of which explain later ones."""
+# The same, where steps miss much of the compute.
 OF_CAPTURE: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     host_findings.describe_coverage,
     host_findings.find_idle_time,
@@ -819,11 +820,10 @@ OF_CAPTURE: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] =
     host_findings.describe_losses,
     host_findings.describe_clocks,
 )
-"""The same, where steps miss much of the compute."""
+# Kinds that limit what the others say.
 LIMITS = ("coverage", "missing", "losses", "clocks")
-"""Kinds that limit what the others say."""
+# Kinds that describe the run and name no object.
 CONTEXT = frozenset({"bubble", "requests", *LIMITS})
-"""Kinds that describe the run and name no object."""
 _OF_ANY_GAIN = CONTEXT | {"communication", "idle"}  # their gain may be unknown
 
 

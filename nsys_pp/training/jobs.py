@@ -30,8 +30,8 @@ from nsys_pp.frames.training import JOB_KIND, JOB_RANGES, JOBS, MESSAGE_KINDS, S
 from nsys_pp.training.launched import LaunchedOps, list_devices, number_devices
 from nsys_pp.training.names import NAMED_JOBS, find_parents
 
+# Kinds of jobs with work on several threads, as in PyTorch's autograd.
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
-"""Kinds of jobs with work on several threads, as in PyTorch's autograd."""
 _NAMED = {  # columns of `NAMED_JOBS` and of `JOBS`
     **{name: name for name in NAMED_JOBS if name in JOBS and name not in ("start_ns", "end_ns")},
     "start_ns": "host_start_ns",
@@ -310,8 +310,8 @@ def _number(gaps: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
     return conform_part(gaps.with_columns(range_id=range_id, is_open=pl.lit(value=False)), NAMED_JOBS)
 
 
+# Name of a backward that no range names: what is launched between a forward and the optimizer after it.
 BY_POSITION = "backward (by position)"
-"""Name of a backward that no range names: what is launched between a forward and the optimizer after it."""
 
 
 def list_unmarked_backwards(named_jobs: pl.DataFrame) -> pl.DataFrame:

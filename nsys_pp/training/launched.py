@@ -50,8 +50,8 @@ def repeat_devices(devices: pl.DataFrame, index: Int64s) -> list[pl.Series]:
     return [column.new_from_index(0, len(index)) for column in devices]
 
 
+# An operation that starts later than this after its launch, or its holder, is not explained by it.
 LATE_NS = 50_000
-"""An operation that starts later than this after its launch, or its holder, is not explained by it."""
 
 _LEAST_SHARE = 0.2  # of the kernel time of the stream of the device with most
 

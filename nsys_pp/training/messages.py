@@ -187,11 +187,9 @@ _NCCL_PEER, _NAMED_PEER = "peer and order", "named peer and order"
 _ONLY, _STAGES = "only peer and order", "stages and order"
 _SLICE = ("replica", "tensor")
 _OTHER = "_of_receive"  # suffix of the columns of the receive of a pair
+# Least share of the pairs of a channel, or of two streams, that end together if it is right. A kernel of
+# several messages does not.
 MOSTLY = 0.8
-"""Least share of the pairs of a channel, or of two streams, that end together if it is right.
-
-A kernel of several messages does not.
-"""
 _FEW = 5  # pairs below which ends that differ, or agree, may be chance
 _RECOGNISED = (
     0.3  # share of the sends of a channel whose receive is recognised, from which the rest is counted

@@ -59,7 +59,6 @@ _STEP_KEYS = ("pattern", "batch", "domain", "category")
 _FILE_KEYS = ("title", "signs", "suffix", "job", "step")
 EMITTED_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"  # what PyTorch's emit_nvtx appends to names
 
-
 # Classes of Unicode digits and letters make expressions many times slower.
 _ASCII = {"d": "[0-9]", "w": "[0-9A-Za-z_]"}
 _CLASS = re.compile(r"(?<!\\)((?:\\\\)*)\\([dw])")

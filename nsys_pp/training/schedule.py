@@ -123,12 +123,10 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
     return Sequences(jobs=ordered, groups=groups, stages=stages)
 
 
+# Least share of jobs at their positions in a schedule, and of steps with the warm-up of the schedule. One job
+# in twenty may be out of order, as where a capture lost events. Two different schedules agree in fewer jobs,
+# or differ in their warm-up (as 1F1B and interleaved 1F1B of many micro-batches).
 LEAST_AGREEMENT = 0.95
-"""Least share of jobs at their positions in a schedule, and of steps with the warm-up of the schedule.
-
-One job in twenty may be out of order, as where a capture lost events. Two different schedules agree in fewer
-jobs, or differ in their warm-up (as 1F1B and interleaved 1F1B of many micro-batches).
-"""
 
 
 class Fit(Struct, frozen=True, kw_only=True):

@@ -634,6 +634,7 @@ def _draw_missing(source: PageSource) -> Drawn:
     return Drawn(html=format_grid(("Not recorded", "Option of <code>nsys profile</code>", "Reports"), rows))
 
 
+# Sections by name, in order.
 SECTIONS: Mapping[str, Section] = {
     section.name: section
     for section in (
@@ -733,4 +734,3 @@ SECTIONS: Mapping[str, Section] = {
         ),
     )
 }
-"""Sections by name, in order."""

@@ -173,7 +173,6 @@ def _format_rows(table: ShownTable, escape: Callable[[str], str], bold: str) -> 
 
 _STYLES = (' style="text-align:left"', ' style="text-align:right;font-variant-numeric:tabular-nums"')
 
-
 _CLASSES = ("", ' class="number"')
 
 

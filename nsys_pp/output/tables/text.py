@@ -92,13 +92,10 @@ def _find_arguments(name: str) -> list[tuple[int, int]]:
 
 TIME_UNITS: Mapping[str, int] = {"s": NS_PER_S, "ms": NS_PER_MS, "us": NS_PER_US, "ns": 1}
 
-
 _BYTE_UNITS: Mapping[str, int] = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 
-
+# Units for people of a unit of data, the largest first.
 _SIZES: Mapping[str, Mapping[str, int]] = {"ns": TIME_UNITS, "bytes": _BYTE_UNITS}
-"""Units for people of a unit of data, the largest first."""
-
 
 _FIXED: Mapping[str, tuple[str, float, int]] = {  # unit of data -> unit for people, factor, decimals
     "bytes_per_s": ("GB/s", 1e-9, 2),
@@ -110,9 +107,7 @@ _FIXED: Mapping[str, tuple[str, float, int]] = {  # unit of data -> unit for peo
 
 _DECIMALS = {"ms": 3, "us": 1}  # of columns with a display unit
 
-
 _FINER = {"s": "ms", "ms": "us", "us": "ns"}
-
 
 _MOST_DIGITS = 1e6
 
@@ -284,7 +279,6 @@ _SAME = {
 
 
 _SIDES = {"cpu": "host", "device": "gpu"}
-
 
 _SUMMED = ("count", "bytes", "fraction")  # words that name the first column of such values
 
@@ -505,7 +499,6 @@ def _depths(frame: pl.DataFrame, table: AnyTable) -> pl.Series:
 
 
 _LEAST = 12  # characters; a shorter beginning is no burden
-
 
 _ENDS = "/_-. "  # of words; numbers and words are not cut
 

@@ -39,14 +39,10 @@ from nsys_pp.output.trace.drawing import (
 )
 from nsys_pp.output.trace.tracks import all_of, flat_subtracks, nested_subtracks
 
+# Name of the outermost row of the run; it is a sibling of the machines.
 RUN = "pipeline"
 
-
-"""Name of the outermost row of the run; it is a sibling of the machines."""
-
-
 _RANKS = {"jobs": -3 << 40, "steps": -2 << 40, "messages": -1 << 40}  # above all rows of a report on its GPU
-
 
 _LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute": "R"}
 
@@ -332,12 +328,9 @@ def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
 
 TITLE = "MPI messages"
 
-
 _RANK = 5000  # of the process, above its threads
 
-
 _SHOWN = ("start_ns", "end_ns", "name", "color", "flow_id")
-
 
 _ARGUMENTS = ("call", "peer", "tag", "size_bytes", "communicator", "is_guess", "not_joined")
 
