@@ -17,7 +17,6 @@ from nsys_pp.arrays.columns import (
     index_rows,
     is_among,
     list_distinct,
-    mark_categories,
     numbers,
     pick,
 )
@@ -221,10 +220,8 @@ def list_job_ranges(jobs: pl.DataFrame) -> pl.DataFrame:
     return index_rows(jobs[JOB_RANGES.names()], rows[first])
 
 
-_IS_SCHEDULED = mark_categories(JOB_KIND, SCHEDULED_KINDS)
 _LEAST_SHARE = 0.5  # of the steps, that contain a name
 _MOST_PER_STEP = 64  # more ranges in a step are operators, not phases
-_NUMBER = r"[0-9]+"
 
 
 def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
@@ -244,7 +241,7 @@ def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.
         forward or a backward, without steps, and for steps that contain more ranges than phases would be.
     """
     nothing = NAMED_JOBS.to_frame()
-    if step_ranges.is_empty() or _IS_SCHEDULED[numbers(named_jobs["kind"])].any():
+    if step_ranges.is_empty() or named_jobs["kind"].is_in(SCHEDULED_KINDS).any():
         return nothing
     threads = step_ranges["thread_key"].unique()
     own = ranges.filter(pl.col("thread_key").is_in(threads.implode()), pl.col("end_thread_key").is_null())
@@ -267,7 +264,7 @@ def _list_inside(ranges: pl.DataFrame, parent: Int64s, is_around: Bools) -> Bool
     is_phase = np.zeros(len(ranges), dtype=np.bool_)
     if len(inside) == 0 or len(inside) > _MOST_PER_STEP * is_around.sum():
         return is_phase
-    folded = ranges["name"][inside].cast(pl.String).str.replace_all(_NUMBER, "0")
+    folded = ranges["name"][inside].cast(pl.String).str.replace_all("[0-9]+", "0")
     counts = pl.DataFrame({"name": folded, "around": around}).with_columns(
         share=pl.col("around").n_unique().over("name") / int(is_around.sum())
     )

@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, mark_categories, numbers, pack
+from nsys_pp.arrays.columns import NEVER, are_among, find_distinct, index_rows, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, OP_KIND
+from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS
 
 _DEVICE = ["process_key", "device_id"]
 
@@ -74,10 +74,6 @@ def mark_main_streams(group: Int64s, stream: Int64s, *, is_compute: Bools, durat
     return np.asarray((has_kernels & (total >= _LEAST_SHARE * most[device]))[number])
 
 
-_IS_KERNEL = mark_categories(OP_KIND, KERNEL_KINDS)
-_IS_COPY = mark_categories(OP_KIND, ("memcpy", "memset"))
-
-
 class LaunchedOps:
     """Operations and calls of a report.
 
@@ -120,9 +116,7 @@ class LaunchedOps:
         self.stream = pack(self.device, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
         self.start, self.end = numbers(gpu_ops["start_ns"]), numbers(gpu_ops["end_ns"])
         self.names, self.calls = list_names(gpu_ops["name"]), list_names(api_calls["name"])
-        kind = numbers(gpu_ops["kind"])
-        self.is_kernel: Bools = _IS_KERNEL[kind]
-        self.is_copy: Bools = _IS_COPY[kind]
+        self.is_kernel, self.is_copy = are_among(gpu_ops["kind"], KERNEL_KINDS, ("memcpy", "memset"))
         self.is_communication: Bools = gpu_ops["is_communication"].to_numpy()
         self.is_compute: Bools = ~self.is_communication & self.is_kernel
         self.is_main = mark_main_streams(

@@ -29,7 +29,6 @@ _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 _NUMBERS = ("micro_batch", "backward_micro_batch")
 _STEP = ("step", "role")
 _ORDER = ("stage", "micro_batches")
-_COUNTS = tuple(f"{way}_count" for way in WAYS)
 _IS_BOTH = pl.col("is_forward") & pl.col("is_backward")
 
 
@@ -477,7 +476,9 @@ def _expect_chunks(sequences: Sequences, fit: Fit) -> pl.DataFrame:
     changes no chunk.
     """
     jobs = sequences.jobs.join(
-        fit.groups.select("group", *_ORDER, *_COUNTS), on="group", maintain_order="left"
+        fit.groups.select("group", *_ORDER, *(f"{way}_count" for way in WAYS)),
+        on="group",
+        maintain_order="left",
     )
     for way in WAYS:
         chunk = pl.coalesce("backward_chunk", "chunk") if way == "backward" else pl.col("chunk")
