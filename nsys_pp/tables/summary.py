@@ -45,9 +45,6 @@ RANK_COLUMNS = (
     Column("slowest_rank", pl.String, "rank with the largest total; null if all totals are 0"),
 )
 
-# Columns that any table of a summary can have in addition to its own.
-SHARED_COLUMNS = (*GROUP_COLUMNS, *RANK_COLUMNS)
-
 _GROUP, _VALUE, _NUMBER = "_group", "_value", "process"
 # Columns that rows are grouped by: values of `SUMMARY_GROUPS`.
 Groups: TypeAlias = tuple[str, ...]
@@ -195,7 +192,7 @@ def _define(
             maintain_order=True,
         )
 
-    return Table(rows=build_rows, extra_columns=SHARED_COLUMNS, **spec)
+    return Table(rows=build_rows, extra_columns=(*GROUP_COLUMNS, *RANK_COLUMNS), **spec)
 
 
 def _number_groups(table: pl.DataFrame, groups: Groups) -> pl.DataFrame:
@@ -264,27 +261,33 @@ def item_columns(host_fraction: str, gpu_fraction: str) -> tuple[Column, ...]:
     return (Column("count", pl.Int64, "number of items"), *columns)
 
 
-def describe_items(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def describe_items(
+    frame: pl.DataFrame, summary: Summary, groups: Groups, *, keys: Sequence[str]
+) -> pl.DataFrame:
     """Describe the distributions of times on the CPU and on GPUs.
 
     Args:
-        frame: Rows of `ITEM_AGGREGATES`, with the keys.
-        keys: Columns that identify an item.
+        frame: Rows of `ITEM_AGGREGATES`, with the columns of groups and the keys.
+        summary: The summary.
+        groups: Columns of groups.
+        keys: Columns that identify an item in its group.
 
     Returns:
-        The keys, `host_total_ns`, `host_mean_ns` and so on, likewise for `gpu_`, and `count`: the number of
-            items
-        on the CPU, else of items with operations on GPUs.
+        The groups and keys, `host_total_ns`, `host_mean_ns` and so on, likewise for `gpu_`, `count`: the
+        number of items on the CPU, else of items with operations on GPUs, and `RANK_COLUMNS` of the times on
+        GPUs if there are several ranks.
     """
+    by = [*groups, *keys]
     host, gpu = (
-        describe_distributions(merge_distributions(frame.filter(measure=side), keys)).select(
-            *keys, pl.exclude(keys).name.prefix(f"{side}_")
+        describe_distributions(merge_distributions(frame.filter(measure=side), by)).select(
+            *by, pl.exclude(by).name.prefix(f"{side}_")
         )
         for side in (HOST, GPU)
     )
-    return host.join(
-        gpu, on=list(keys), how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
+    rows = host.join(
+        gpu, on=by, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
     ).with_columns(count=pl.coalesce("host_count", "gpu_count"))
+    return add_ranks(rows, frame.filter(measure=GPU), summary, groups=groups, keys=keys, value="total")
 
 
 _COLUMNS = (
@@ -600,10 +603,6 @@ OS_TABLE = _define(
 )
 
 
-_FRACTION = Column("fraction", pl.Float64, "share of the span on the CPU")
-_ANY = "any of them"
-
-
 def _build_sync(summary: Summary, groups: Groups) -> pl.DataFrame:
     calls = (
         summary.frames["call_aggregates"]
@@ -612,7 +611,7 @@ def _build_sync(summary: Summary, groups: Groups) -> pl.DataFrame:
     )
     hosts = add_groups(summary.frames["host_times"], summary, groups)
     unions = hosts.filter((pl.col("activity") == "sync") & (pl.col("count") > 0)).with_columns(
-        name=pl.lit(_ANY)
+        name=pl.lit("any of them")
     )
     union = sum_by(unions, [*groups, "name"], count=pl.col("count").sum(), total_ns=pl.col("union_ns").sum())
     union = add_ranks(union, unions, summary, groups=groups, keys=["name"], value="union_ns")
@@ -627,7 +626,12 @@ SYNC_TABLE = _define(
     name="sync",
     title="Waiting for the GPU",
     columns=(
-        *(_FRACTION if column.name == "fraction" else column for column in TIME_COLUMNS),
+        *(
+            Column("fraction", pl.Float64, "share of the span on the CPU")
+            if column.name == "fraction"
+            else column
+            for column in TIME_COLUMNS
+        ),
         Column("name", pl.String, "name of the call"),
     ),
     caption=(
@@ -958,9 +962,7 @@ def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
     named = add_groups(items, summary, groups)
     # Steps of a process may have no range on the CPU: its phases there are in no step of the other processes.
     named = named.filter(on_gpu | pl.col("is_timed") | ~over(pl.col("is_timed").any(), groups))
-    rows = describe_items(named, [*groups, "phase"])
-    on_gpus = named.filter(pl.col("measure") == "gpu")
-    rows = add_ranks(rows, on_gpus, summary, groups=groups, keys=["phase"], value="total")
+    rows = describe_items(named, summary, groups, keys=["phase"])
     is_step = pl.col("phase") == _STEP
     # Without phases, a step that covers the whole capture holds no information.
     has_phases = over((~is_step).any(), groups)
@@ -1078,9 +1080,6 @@ FAMILY_TABLE = _define(
 )
 
 
-_LEVELS = ["operator", "inner", "kernel"]
-
-
 def _build_operators(summary: Summary, groups: Groups) -> pl.DataFrame:
     items = summary.frames["item_aggregates"].filter(pl.col("item") == "operator")
     named = add_groups(items, summary, groups).with_columns(
@@ -1088,9 +1087,7 @@ def _build_operators(summary: Summary, groups: Groups) -> pl.DataFrame:
         inner=pl.col("inner").cast(pl.String),
         kernel=pl.col("kernel").cast(pl.String),
     )
-    rows = describe_items(named, [*groups, *_LEVELS])
-    on_gpus = named.filter(pl.col("measure") == "gpu")
-    rows = add_ranks(rows, on_gpus, summary, groups=groups, keys=_LEVELS, value="total")
+    rows = describe_items(named, summary, groups, keys=["operator", "inner", "kernel"])
     is_inner, is_kernel = pl.col("inner").is_not_null(), pl.col("kernel").is_not_null()
     is_top = ~is_inner & ~is_kernel
     of_operator, of_inner = [*groups, "operator"], [*groups, "operator", "inner"]
