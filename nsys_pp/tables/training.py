@@ -903,8 +903,6 @@ UTILISATION_TABLE: Table[[Training, Work]] = Table(
 
 
 _NAME_WIDTH = 40  # on a terminal: some programs write whole records as names
-_RANGE = pl.col("range")
-_IS_LONG = _RANGE.str.len_chars() > _NAME_WIDTH
 _GAP = ["lane", "start_ns", "end_ns"]
 
 
@@ -1009,7 +1007,9 @@ GAP_TABLE = Table(
             *("call", "call_fraction", "os_call", "os_call_fraction", "launch_delay_ns"),
         ),
         derive=lambda gaps: gaps.with_columns(
-            range=pl.when(_IS_LONG).then(_RANGE.str.head(_NAME_WIDTH - 1) + "…").otherwise(_RANGE)
+            range=pl.when(pl.col("range").str.len_chars() > _NAME_WIDTH)
+            .then(pl.col("range").str.head(_NAME_WIDTH - 1) + "…")
+            .otherwise("range")
         ),
         only=pl.int_range(pl.len()) < 10,
         hidden="the longest gaps: {} that are kept, 50 per lane and 3 per step",
@@ -1756,9 +1756,7 @@ def describe_clocks(training: Training, sums: pl.DataFrame) -> list[str]:
         .drop_nulls("step")
         .with_columns(clock=pl.col("integral") / pl.col("time_ns"))
         .join(training.lanes.select("lane", "label", "machine", "gpu"), on="lane")
-        .with_columns(
-            usual=pl.col("clock").median().over("lane"), step_count=pl.len().over("lane"), share=pl.lit(0.0)
-        )
+        .with_columns(usual=pl.col("clock").median().over("lane"), step_count=pl.len().over("lane"))
         .with_columns(share=pl.col("clock") / pl.col("usual"))
     )
     return [*_describe_falls(training, clocks), *_describe_low(clocks)]

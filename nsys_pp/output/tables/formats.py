@@ -69,9 +69,6 @@ def select_frame(content: Content) -> pl.DataFrame:
     return next(iter(frames.values()))
 
 
-_FORMULA = r"^[=+\-@\t\r]"
-
-
 def format_csv(content: Content) -> str:
     """Format a table as CSV."""
     return quote_formulas(select_frame(content)).write_csv()
@@ -94,7 +91,7 @@ def quote_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if os.environ.get("NSYS_PP_CSV") == "raw":
         return frame
-    return frame.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'${0}"))
+    return frame.with_columns(pl.col(pl.String).str.replace(r"^[=+\-@\t\r]", "'${0}"))
 
 
 def format_json(content: Content) -> str:

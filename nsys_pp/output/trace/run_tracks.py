@@ -53,7 +53,6 @@ _MESSAGE_COLUMNS = [
 ]
 
 
-_BUSY = ("compute", "pause")
 _NO_FLOW = pl.lit(None, dtype=pl.UInt64)
 
 
@@ -298,7 +297,7 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
     lane_states = training.lane_states[["lane", "cause", "start_ns", "end_ns"]].filter(is_drawn)
     lane = lane_states["lane"].to_numpy()
     start, end = lane_states["start_ns"].to_numpy(), lane_states["end_ns"].to_numpy()
-    waits = ~is_among(lane_states["cause"], _BUSY)
+    waits = ~is_among(lane_states["cause"], ("compute", "pause"))
     stages = training.lanes.drop_nulls("stage").select("stage", "lane")
     for (stage,), lanes in sorted(stages.partition_by("stage", as_dict=True, include_key=False).items()):
         is_of_stage = np.isin(lane, lanes["lane"].to_numpy())

@@ -366,7 +366,6 @@ def _thread_names(view: View) -> dict[int, str]:
     }
 
 
-_KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 _NO_COLOR = pl.lit(None, dtype=pl.Categorical())
 
 
@@ -405,8 +404,10 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFra
 
     If details were read, they are arguments.
     """
-    of_kinds = map(_KIND_COLORS.get, OP_KIND.categories.to_list())
-    colors = pl.Series("color", [*of_kinds, "communication"], dtype=pl.Categorical())
+    of_kinds = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
+    colors = pl.Series(
+        "color", [*map(of_kinds.get, OP_KIND.categories), "communication"], dtype=pl.Categorical()
+    )
     color = numbers(gpu_ops["kind"])
     color[gpu_ops["is_communication"].to_numpy()] = len(colors) - 1
     slices = [
