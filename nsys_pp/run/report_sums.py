@@ -309,7 +309,6 @@ def list_collectives(report: Report, requests: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_NETWORK_GROUPS: frozenset[Group] = frozenset({"show_network", "ranges", "ops", "communication"})
 CARDS = "network cards"
 DEVICE_BYTES = build_schema(
     {
@@ -338,7 +337,10 @@ def sum_network(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> tuple[p
         windows = frames.get("network_windows", NETWORK_WINDOWS.to_frame())
         collectives = frames.get("network_collectives", NETWORK_COLLECTIVES.to_frame())
     else:
-        report = build_report(read_report(path, need=_NETWORK_GROUPS, nsys=nsys), is_last_use=True)
+        report = build_report(
+            read_report(path, need=frozenset({"show_network", "ranges", "ops", "communication"}), nsys=nsys),
+            is_last_use=True,
+        )
         windows = list_windows(report.sampled_metrics)
         requests = match_requests(
             ranges=report.ranges,
@@ -568,8 +570,9 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
         parts.append(_sum_times(known, outlines).drop_nulls("name").with_columns(activity=pl.lit("stack")))
     if (_SAMPLES,) in rows:
         parts += _count_samples(rows[_SAMPLES,], known)
-    for activity, frame in items.items():
-        parts.append(_sum_times(known, frame).with_columns(activity=pl.lit(activity)))
+    parts += [
+        _sum_times(known, frame).with_columns(activity=pl.lit(activity)) for activity, frame in items.items()
+    ]
     others = sum_other_threads(report, bubbles, launches=launches)
     parts.append(others.with_columns(activity=pl.lit("other thread")))
     is_of_activity = pl.col("activity").is_not_null()

@@ -333,6 +333,4 @@ def _read_hosts_of_lanes(run: Run, training: Training, lanes: Collection[int]) -
         for report in run.captures.list_reports(first)
         if _OF_HOSTS & {*run.inputs[report].part.facts.recorded}
     ]
-    if not recorded:
-        return HOST_TIMES.to_frame()
     return read_host_times(run, training, recorded).filter(pl.col("lane").is_in(list(lanes)))
