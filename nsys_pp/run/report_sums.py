@@ -463,7 +463,6 @@ MOST_ROWS = 20_000  # of a report; beyond it, the names with least time are adde
 OTHERS = "(other names)"
 _OF_THREADS: frozenset[Group] = frozenset({"copy_kinds", "show_os", "show_states", "show_samples"})
 _HOST_GROUPS: frozenset[Group] = _OF_THREADS | {"ranges", "ops", "cpu"}
-_ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
 _SAMPLES = "CPU samples"
 _CALLER = " < "
 _MOST_FUNCTIONS = 8  # of a stack in the table
@@ -564,7 +563,11 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
         "range": report.ranges.filter(pl.col("end_thread_key").is_null()),
         "call": _mark_pageable(report),
     }
-    items |= {activity: calls[row] for activity, row in _ROWS.items() if row in calls}
+    items |= {
+        activity: calls[row]
+        for activity, row in (("OS call", "OS calls"), ("state", "states"))
+        if row in calls
+    }
     for row in filter(calls.__contains__, ("OS calls", "CUDA call stacks")):
         outlines = calls[row].with_columns(name=_outline_stacks(calls[row]["stack"]).cast(NAME))
         parts.append(_sum_times(known, outlines).drop_nulls("name").with_columns(activity=pl.lit("stack")))

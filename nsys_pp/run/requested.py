@@ -71,9 +71,8 @@ def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
     ]
     if not paths:
         return METRIC_SUMS.to_frame()
-    none = FAMILY_TIMES.to_frame()
     lanes = [
-        replace(lane, measured=lane.measured.filter(group="compute"), families=none)
+        replace(lane, measured=lane.measured.filter(group="compute"), families=FAMILY_TIMES.to_frame())
         for lane in _list_lanes(run, training)
     ]
     sums = _read_sums(run, lanes, paths, CLOCKS_ALONE)

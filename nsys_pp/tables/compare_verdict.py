@@ -575,15 +575,28 @@ def _describe_group(comparison: Comparison, rows: pl.DataFrame, *, stage: int | 
     row = of_group.row(0, named=True)
     if stage is None:
         label = f"all {len(rows)} ranks"
-        words = f"{label} compute"
         return _describe(
-            comparison, row, words, pl.lit(value=True), label=label, stage=None, kind="ranks", subject="run"
+            comparison,
+            row,
+            f"{label} compute",
+            pl.lit(value=True),
+            label=label,
+            stage=None,
+            kind="ranks",
+            subject="run",
         )
     label = f"stage {stage}"
     of_stage = f"{rows['subject'][0]} ({label})" if len(rows) == 1 else f"{label} ({len(rows)} ranks)"
-    words = f"{of_stage} computes"
-    lanes = pl.col("stage") == stage
-    return _describe(comparison, row, words, lanes, label=label, stage=stage, kind="stage", subject="stage")
+    return _describe(
+        comparison,
+        row,
+        f"{of_stage} computes",
+        pl.col("stage") == stage,
+        label=label,
+        stage=stage,
+        kind="stage",
+        subject="stage",
+    )
 
 
 def _describe(

@@ -487,11 +487,9 @@ def _build_copies(summary: Summary, groups: Groups) -> pl.DataFrame:
     ops = summary.frames["op_aggregates"].filter(pl.col("kind").is_in(["memcpy", "memset"]))
     sizes = add_groups(summary.frames["copy_sizes"], summary, groups)
     described = describe_distributions(merge_distributions(sizes, by_name), unit="bytes").drop("count")
-    rows = join_by(sum_times(ops, summary, groups, keys=["name"]), described, by_name)
-    speed = pl.when(pl.col("total_ns") > 0).then(
-        pl.col("total_bytes").cast(pl.Float64) * NS_PER_S / pl.col("total_ns")
+    return join_by(sum_times(ops, summary, groups, keys=["name"]), described, by_name).with_columns(
+        bytes_per_s=share(pl.col("total_bytes").cast(pl.Float64) * NS_PER_S, "total_ns")
     )
-    return rows.with_columns(bytes_per_s=speed)
 
 
 COPY_TABLE = _define(
@@ -669,11 +667,10 @@ def _build_communication(summary: Summary, groups: Groups) -> pl.DataFrame:
         .when(call.is_in(_OF_WHOLE))
         .then(1.0)
     )
-    algorithm_bytes, bus_bytes = whole, whole * factor
     speeds = {
-        f"{best}{name}_bytes_per_s": pl.when(pl.col(duration) > 0).then(moved * NS_PER_S / pl.col(duration))
+        f"{best}{name}_bytes_per_s": share(moved * NS_PER_S, duration)
         for best, duration in (("", "median_ns"), ("best_", "min_ns"))
-        for name, moved in (("algorithm", algorithm_bytes), ("bus", bus_bytes))
+        for name, moved in (("algorithm", whole), ("bus", whole * factor))
     }
     return rows.with_columns(**speeds)
 
@@ -1099,25 +1096,29 @@ def _build_operators(summary: Summary, groups: Groups) -> pl.DataFrame:
         parent = pl.when(is_top).then(whole).when(is_kernel).then(inner).otherwise(operator)
         rows = rows.with_columns(share(total, parent).alias(f"{side}_fraction"))
     value = pl.col("host_total_ns")
-    ordered = rows.with_columns(
-        name=pl.when(is_kernel)
-        .then(2 * _INDENT + pl.col("kernel"))
-        .when(is_inner)
-        .then(_INDENT + pl.col("inner"))
-        .otherwise("operator")
-    ).sort(
-        value.filter(is_top).first().over(of_operator),
-        "operator",
-        is_inner,  # own kernels come first: below an inner operator they would look like kernels of that one
-        value.filter(~is_kernel).first().over(of_inner),
-        "inner",
-        is_kernel,
-        "gpu_total_ns",
-        "kernel",
-        descending=[True, False, False, True, False, False, True, False],
-        nulls_last=True,
+    return (
+        rows.with_columns(
+            name=pl.when(is_kernel)
+            .then(2 * _INDENT + pl.col("kernel"))
+            .when(is_inner)
+            .then(_INDENT + pl.col("inner"))
+            .otherwise("operator")
+        )
+        .sort(
+            value.filter(is_top).first().over(of_operator),
+            "operator",
+            # own kernels come first: below an inner operator they would look like kernels of that one
+            is_inner,
+            value.filter(~is_kernel).first().over(of_inner),
+            "inner",
+            is_kernel,
+            "gpu_total_ns",
+            "kernel",
+            descending=[True, False, False, True, False, False, True, False],
+            nulls_last=True,
+        )
+        .with_row_index("_order")
     )
-    return ordered.with_row_index("_order")
 
 
 OPERATOR_TABLE = _define(

@@ -616,10 +616,8 @@ KIND_TABLE = Table(
 
 def build_step_table(training: Training) -> pl.DataFrame:
     """Build the rows of `STEP_TABLE`, by step."""
-    lanes = sum_lane_steps(training)
     bubble = pl.col("bubble_ns") / pl.col("span_ns")
     worst = bubble.fill_nan(None).arg_max()
-    ideal = pl.col("ideal_bubble_ns").sum() / (pl.col("ideal_span_ns").sum())
     comparable = list_comparable_steps(training.steps, training.lanes)
     excess = pl.col("excess_fraction")
     second = excess.get(1, null_on_oob=True).fill_null(0.0)
@@ -635,7 +633,8 @@ def build_step_table(training: Training) -> pl.DataFrame:
         )
     )
     return (
-        lanes.join(training.lanes.select("lane", "label"), on="lane", how="left")
+        sum_lane_steps(training)
+        .join(training.lanes.select("lane", "label"), on="lane", how="left")
         .join(training.steps.select("lane", "step", "is_partial", "source"), on=["lane", "step"], how="left")
         .group_by("step")
         .agg(
@@ -646,7 +645,7 @@ def build_step_table(training: Training) -> pl.DataFrame:
             bubble_fraction=pl.col("bubble_ns").sum() / pl.col("span_ns").sum(),
             worst_bubble_fraction=bubble.get(worst),
             worst_lane=pl.col("label").get(worst),
-            ideal_bubble_fraction=ideal,
+            ideal_bubble_fraction=pl.col("ideal_bubble_ns").sum() / pl.col("ideal_span_ns").sum(),
             source=pl.col("source").max().cast(pl.String).replace("range", None),
             is_partial=pl.col("is_partial").any(),
         )
@@ -1024,10 +1023,9 @@ def build_overhead_table(training: Training, overheads: pl.DataFrame) -> pl.Data
         training: The training.
         overheads: `LANE_OVERHEADS` of it.
     """
-    labels = training.lanes.select("lane", "label")
-    held = overheads.filter(pl.col("time_ns") > 0)  # others are flushes on threads that do not launch
     return (
-        held.join(labels, on="lane", how="left")
+        overheads.filter(pl.col("time_ns") > 0)  # others are flushes on threads that do not launch
+        .join(training.lanes.select("lane", "label"), on="lane", how="left")
         .with_columns(share=pl.col("time_ns") / pl.col("step_ns"))
         .group_by("step", "name", "is_of_profiler")
         .agg(

@@ -168,11 +168,6 @@ def _format_rows(table: ShownTable, escape: Callable[[str], str], bold: str) -> 
         yield [bold.format(text) if text and kind == "total" else text for text in texts]
 
 
-_STYLES = (' style="text-align:left"', ' style="text-align:right;font-variant-numeric:tabular-nums"')
-
-_CLASSES = ("", ' class="number"')
-
-
 def format_html(tables: Sequence[FilledTable], *, limit: int = 10) -> str:
     """Format tables as a fragment of HTML for notebooks; every text of a report is escaped.
 
@@ -182,14 +177,25 @@ def format_html(tables: Sequence[FilledTable], *, limit: int = 10) -> str:
     """
     return "\n".join(
         (f"<h4>{escape(clean(filled.table.title))}</h4>\n" if filled.table.title else "")
-        + format_html_table(filled, limit=limit, aligned=_STYLES)
+        + format_html_table(
+            filled,
+            limit=limit,
+            aligned=(
+                ' style="text-align:left"',
+                ' style="text-align:right;font-variant-numeric:tabular-nums"',
+            ),
+        )
         for filled in tables
         if len(filled.frame)
     )
 
 
 def format_html_table(
-    filled: FilledTable, *, limit: int = 0, is_whole: bool = False, aligned: tuple[str, str] = _CLASSES
+    filled: FilledTable,
+    *,
+    limit: int = 0,
+    is_whole: bool = False,
+    aligned: tuple[str, str] = ("", ' class="number"'),
 ) -> str:
     """Format a table without its title.
 
