@@ -36,18 +36,18 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 IS_PROFILED = bool(os.environ.get("NVTX_INJECTION64_PATH"))  # set by profilers for NVTX
+# Range around the recorded steps: `nsys profile --capture-range=nvtx --nvtx-capture=capture`.
 CAPTURE_RANGE = "capture"
-"""Range around the recorded steps: `nsys profile --capture-range=nvtx --nvtx-capture=capture`."""
 _NUMBERED = (
     *("forward", "backward", "weight", "recompute"),
     *("send_forward", "recv_forward", "send_backward", "recv_backward"),
 )
+# Kinds of jobs; the kinds in `_NUMBERED` have micro-batches.
 KINDS = (
     *_NUMBERED,
     *("optimizer", "next_batch", "zero_grad"),
     *("allreduce_gradients", "reduce_scatter_gradients", "all_gather_parameters"),
 )
-"""Kinds of jobs; the kinds in `_NUMBERED` have micro-batches."""
 
 
 @dataclass(slots=True)

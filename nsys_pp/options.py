@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 Detail = Literal["jobs", "ranges", "kernels", "cpu"]
+# Levels of detail of a trace; each has more than the one before.
 DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
-"""Levels of detail of a trace; each has more than the one before."""
 
+# Kinds of data that a trace has on request (`--show`).
 SHOW_KINDS: Mapping[str, str] = {
     "os": "calls of the operating system",
     "states": "threads on and off processors, contexts on and off GPUs",
@@ -30,36 +31,34 @@ SHOW_KINDS: Mapping[str, str] = {
     "network": "metrics of network cards and switches",
     "other": "any other table with times",
 }
-"""Kinds of data that a trace has on request (`--show`)."""
 
 ClockMode = Literal["collectives", "utc", "none"]
+# Sources of the common clock of machines.
 CLOCK_MODES: tuple[ClockMode, ...] = ("collectives", "utc", "none")
-"""Sources of the common clock of machines."""
 
 Split = Literal["auto", "none", "machine", "rank", "step"]
+# Divisions of a run into several traces.
 SPLITS: tuple[Split, ...] = ("auto", "none", "machine", "rank", "step")
-"""Divisions of a run into several traces."""
 
+# Largest number of events of a trace that Perfetto's UI opens with memory to spare. The importer of the UI
+# (v52, WebAssembly, in Node) needs, at its peak:
+#
+# | detail | slices | file | memory |
+# |---|---|---|---|
+# | kernels | 1 million | 24 MB | 1.3 GiB |
+# | kernels | 2 million | 48 MB | 2.1 GiB |
+# | kernels | 5 million | 120 MB | 4.5 GiB |
+# | ranges | 1 million | 31 MB | 1.7 GiB |
+#
+# So it is 0.45 GiB, and 0.86 KB a slice; 1.3 KB a range, because each has arguments of its own. Two million
+# are 2.1 to 3 GiB of the 4 GiB of WebAssembly, and queries of the UI need memory too. Browsers that stop at
+# 2 GiB hold a million.
 MAX_EVENTS = 2_000_000
-"""Largest number of events of a trace that Perfetto's UI opens with memory to spare.
 
-The importer of the UI (v52, WebAssembly, in Node) needs, at its peak:
-
-| detail | slices | file | memory |
-|---|---|---|---|
-| kernels | 1 million | 24 MB | 1.3 GiB |
-| kernels | 2 million | 48 MB | 2.1 GiB |
-| kernels | 5 million | 120 MB | 4.5 GiB |
-| ranges | 1 million | 31 MB | 1.7 GiB |
-
-So it is 0.45 GiB, and 0.86 KB a slice; 1.3 KB a range, because each has arguments of its own. Two million are
-2.1 to 3 GiB of the 4 GiB of WebAssembly, and queries of the UI need memory too. Browsers that stop at 2 GiB
-hold a million.
-"""
-
+# Pipeline schedules.
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev")
-"""Pipeline schedules."""
 
+# Groups of rows of a summary (`--by`), and their columns.
 SUMMARY_GROUPS: Mapping[str, tuple[str, ...]] = {
     "run": (),
     "rank": ("rank",),
@@ -68,18 +67,17 @@ SUMMARY_GROUPS: Mapping[str, tuple[str, ...]] = {
     "device": ("machine", "gpu"),
     "step": ("step",),
 }
-"""Groups of rows of a summary (`--by`), and their columns."""
 
+# Data types of peak rates of GPUs.
 DATA_TYPES = ("bf16", "fp16", "tf32", "fp8", "fp4")
-"""Data types of peak rates of GPUs."""
 
+# Aspects in which compared runs may not differ unless `--allow-different` names them, and what helps.
 ASPECTS: Mapping[str, str] = {
     "steps": "name the ranges that are steps with `--step-pattern`, so that both runs have them",
     "jobs": "name the ranges that are jobs with `--preset` or `--job-pattern`, so that both runs have them",
     "stages": "stages and ranks are then left out",
     "operations": "extract the parts of one run again, with the options of the other",
 }
-"""Aspects in which compared runs may not differ unless `--allow-different` names them, and what helps."""
 
 OUTPUT = "Input and output"
 SELECTION = "Selection"
@@ -88,8 +86,8 @@ TRAINING = "Training"
 RANKS = "Clocks and ranks"
 BATCH = "Batch processing"
 LOGGING = "Logging and help"
+# Headings of `--help`, in order.
 SECTIONS = (OUTPUT, SELECTION, PROJECTION, TRAINING, RANKS, BATCH, LOGGING)
-"""Headings of `--help`, in order."""
 
 _NS = {"ns": 1, "us": 1000, "ms": 1000**2, "s": 1000**3, "": 1}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -13,11 +13,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+# Callback: receives the current activity and the finished share of its phase, 0 to 1. A `Share` has also the
+# phase and the counts. A new phase begins at 0.
 Progress = Callable[[str, float], None]
-"""Callback: receives the current activity and the finished share of its phase, 0 to 1.
-
-A `Share` has also the phase
-and the counts. A new phase begins at 0."""
 
 
 class Share(float):

@@ -30,6 +30,7 @@ class Query(NamedTuple):
     sql: str
 
 
+# Queries by name.
 QUERIES = {
     "bubbles": Query(
         "Bubbles per stage",
@@ -67,16 +68,12 @@ ORDER BY wait_ms DESC LIMIT 100
 """,
     ),
 }
-"""Queries by name."""
-
 
 SITE = "https://ui.perfetto.dev"
+# The only port of this machine that pages of `SITE` may read (their Content-Security-Policy).
 SITE_PORT = 9001
-"""The only port of this machine that pages of `SITE` may read (their Content-Security-Policy)."""
-
 
 _EXPAND, _PIN = "dev.perfetto.ExpandTracksByRegex", "dev.perfetto.PinTracksByRegex"
-
 
 _SHOW_QUERY = "dev.perfetto.RunQueryAndShowTab"
 
@@ -161,7 +158,6 @@ def open_browser(address: str) -> bool:
 
 
 LOOPBACK = "127.0.0.1"
-
 
 _TICK_S = 0.2
 

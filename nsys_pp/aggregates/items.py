@@ -68,8 +68,8 @@ def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.Dat
     return conform_part(sums.with_columns(**of_all), ITEM_AGGREGATES)
 
 
+# Limit of distinct names; above it, numbers in names are folded: "step 12" becomes "step #".
 MOST_NAMES = 10_000
-"""Limit of distinct names; above it, numbers in names are folded: "step 12" becomes "step #"."""
 _NUMBER = r"[0-9]+([^0-9A-Za-z]|$)"  # not a digit within a word, as in `conv2d`
 
 

@@ -134,8 +134,8 @@ def concatenate_frames(
     return placed
 
 
+# Groups of tables that aggregates need of a report.
 GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication", "details", "host"})
-"""Groups of tables that aggregates need of a report."""
 
 
 class AggregateSources(Struct, frozen=True, kw_only=True):
@@ -164,6 +164,7 @@ class AggregateSources(Struct, frozen=True, kw_only=True):
     op_kinds: tuple[str, ...]
 
 
+# Functions of all aggregates, by the names of `AGGREGATE_FRAMES`.
 AGGREGATES: Mapping[str, Callable[[AggregateSources], pl.DataFrame]] = {
     "op_aggregates": lambda of: sum_ops(of.report.gpu_ops, of.report.op_details, of.steps),
     "copy_sizes": lambda of: sum_copy_sizes(of.report.gpu_ops, of.report.op_details, of.steps),
@@ -218,4 +219,3 @@ AGGREGATES: Mapping[str, Callable[[AggregateSources], pl.DataFrame]] = {
     "memory_peaks": lambda of: find_peaks(of.report.memory_events, windows=of.windows.host),
     "job_memory_peaks": lambda of: find_job_peaks(of.report.memory_events, jobs=of.jobs),
 }
-"""Functions of all aggregates, by the names of `AGGREGATE_FRAMES`."""

@@ -37,11 +37,11 @@ from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
+# Lines that are compared, of those with most votes.
 CANDIDATES = 10
-"""Lines that are compared, of those with most votes."""
 
+# Windows of offsets with most votes.
 WINDOWS = 64
-"""Windows of offsets with most votes."""
 
 _SUFFICIENT = 3 * WINDOWS  # halves with most votes: a window takes two, and rules out the one before
 _EXPECTED_NS = 1e6  # from the expected offset

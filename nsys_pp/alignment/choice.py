@@ -230,14 +230,14 @@ def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | 
     return Comparison(events, reference).pair(line, SCATTERS_NS if scatter_ns is None else (scatter_ns,))
 
 
+# Largest error of recorded UTC.
 MAX_UTC_ERROR_NS = 10e9
-"""Largest error of recorded UTC."""
 
+# Largest difference of UTC between two sessions of one machine; 0.1 ms was measured.
 MAX_SESSION_DIFFERENCE_NS = 1e6
-"""Largest difference of UTC between two sessions of one machine; 0.1 ms was measured."""
 
+# Half of all sessions are closer to the others of their machine than this.
 SESSION_SCALE_NS = 150e3
-"""Half of all sessions are closer to the others of their machine than this."""
 
 _UTC_SCALE_NS = 3e6  # half of all machines are closer to UTC than this
 # evidence against a step of UTC between sessions of a machine: one in 10,000 has one
@@ -335,9 +335,8 @@ _LOCKSTEP_SHARE = 0.25
 _DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
 _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
 
-
+# Score of a candidate, number of its unit, the candidate, and evidence of the other units close to it.
 _Scored = tuple[float, int, Candidate, float]
-"""Score of a candidate, number of its unit, the candidate, and evidence of the other units close to it."""
 
 
 class Choice(Struct, frozen=True, kw_only=True):

@@ -123,14 +123,12 @@ def _share_system_clock(session: Session, other: Session) -> bool:
 
 COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE, MPI = range(5)
 
+# Number of operations kept of each channel: those after the longest gaps, which are the most distinctive.
 MAX_EVENTS_PER_CHANNEL = 300
-"""Number of operations kept of each channel: those after the longest gaps, which are the most distinctive."""
 
+# A send that takes less left from a buffer. Its receive ends after it by the time of the transfer, if it
+# waited at all. A receive that takes less came from a buffer: its end says nothing of the other side.
 BUFFERED_NS = 15_000
-"""A send that takes less left from a buffer.
-
-Its receive ends after it by the time of the transfer, if it waited at all. A
-receive that takes less came from a buffer: its end says nothing of the other side."""
 
 _CHANNEL = ["report", "process_key", "device_id", "channel", "name", "communicator"]
 

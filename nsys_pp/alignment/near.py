@@ -19,14 +19,14 @@ from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.compiled import load_library
 from nsys_pp.frames.clock import SKEW_NS
 
+# Maximal relative drift between the clocks of two machines: twice 100 ppm.
 MAX_DRIFT = 200e-6
-"""Maximal relative drift between the clocks of two machines: twice 100 ppm."""
 
+# Of real oscillators.
 DRIFT_SIGMA = 60e-6
-"""Of real oscillators."""
 
+# Of the scatter in a fit of operations.
 FLOOR_NS = 2_000.0
-"""Of the scatter in a fit of operations."""
 
 _ROUNDS = 6  # of a fit, each weighed by the residuals of the one before
 _MOST_RATES = 401  # to try; odd
@@ -208,20 +208,20 @@ def build_reference(
     )
 
 
+# Tolerance of pairs by a first line, if it is not known better.
 NEAR_NS = 150_000.0
-"""Tolerance of pairs by a first line, if it is not known better."""
 
+# Scatters of the ends of one operation that are expected, where it is not known better.
 SCATTERS_NS = (1_500.0, 4_000.0, 12_000.0, 30_000.0)
-"""Scatters of the ends of one operation that are expected, where it is not known better."""
 
+# Ends of one operation are mostly closer than this, and those of unrelated ones in lockstep seldom.
 TOGETHER_NS = 20_000.0
-"""Ends of one operation are mostly closer than this, and those of unrelated ones in lockstep seldom."""
 
+# Scatter that is expected before any is known.
 FIRST_SCATTER_NS = 5_000.0
-"""Scatter that is expected before any is known."""
 
+# Evidence against two channels, for each operation that only one of them has.
 MISSING = 2.0
-"""Evidence against two channels, for each operation that only one of them has."""
 
 _MAX_CONTRADICTION = 30.0  # most evidence against a line by the collectives of one communicator
 _MAX_STARTS = 3  # pairs of channels that a fit begins with

@@ -17,10 +17,10 @@ from msgspec import Struct
 from nsys_pp.arrays.types import Bools, Int64s
 
 HALF_OF_INT64 = 1 << 62
+# Null in arrays; no time and no id is as small.
 NEVER = np.int64(-HALF_OF_INT64)
-"""Null in arrays; no time and no id is as small."""
+# No time and no id is as large.
 EVER = np.int64(HALF_OF_INT64)
-"""No time and no id is as large."""
 _Value = TypeVar("_Value", bound=np.generic)
 
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 Level = Literal["info", "warning", "error"]
 _KEY = "nsys_pp.record"
 
-
 # C0 and C1 controls; line and paragraph separators; marks that change the direction of the text after them
 _CONTROLS = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _IN_LINES = re.compile(f"[{_CONTROLS}]")

@@ -54,12 +54,12 @@ from nsys_pp.tables.compare_verdict import (
 from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict_table
 from nsys_pp.training.whatif import WhatIf
 
+# Tables of `CompareResult.tables`, by name.
 COMPARE_TABLES: Mapping[str, AnyTable] = {
     VERDICT_TABLE.name: VERDICT_TABLE,
     COMPARABILITY_TABLE.name: COMPARABILITY_TABLE,
     **TABLES,
 }
-"""Tables of `CompareResult.tables`, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

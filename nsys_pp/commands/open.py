@@ -23,16 +23,15 @@ from nsys_pp.viewer import (
     open_browser,
 )
 
+# Extensions of files that a browser shows by itself.
 PAGES = (".html", ".svg", ".png")
-"""Extensions of files that a browser shows by itself."""
 
+# Programs that read traces larger than a browser holds, if they are on PATH; they serve on `SITE_PORT`.
 NATIVE = ("trace_processor_shell", "trace_processor")
-"""Programs that read traces larger than a browser holds, if they are on PATH; they serve on `SITE_PORT`."""
 
+# Size of a trace, compressed, above which a browser may run out of memory. A browser holds about 2 million
+# events (`nsys_pp.options.MAX_EVENTS`), which take 20 to 40 bytes each.
 LARGE_BYTES = 80 << 20
-"""Size of a trace, compressed, above which a browser may run out of memory.
-
-A browser holds about 2 million events (`nsys_pp.options.MAX_EVENTS`), which take 20 to 40 bytes each."""
 
 _FIRST_S, _IDLE_S = 600.0, 90.0
 

@@ -52,8 +52,8 @@ _RECORD_THEM = (
     " where a framework has none (docs/capture.md)"
 )
 NOTEBOOK_TABLES = ("verdict", "schedule", "steps", "stages", "kinds", "stragglers")
+# Tables of `PipelineResult.tables`, by name.
 PIPELINE_TABLES = TABLES
-"""Tables of `PipelineResult.tables`, by name."""
 _Reader = Callable[[Run, Training], pl.DataFrame]
 _KEYS = ("kind", "preset", "pattern", "name")
 

@@ -22,8 +22,8 @@ from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms, choose_pseudony
 from nsys_pp.scrubbing.reports import ScrubbedReport, find_identities, scrub_report
 from nsys_pp.units import format_count
 
+# Of outputs of nsys-pp, which have no environment, command lines or unused texts.
 _SCRUBBED_SUFFIXES = (PART_SUFFIX, ".pftrace", ".perfetto-trace", ".json", ".json.gz")
-"""Of outputs of nsys-pp, which have no environment, command lines or unused texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -30,20 +30,19 @@ SQL_COLUMNS = build_schema(
     },
     name="SQL_COLUMNS",
 )
+# Before the names of the tables of `summary`, some of which `pipeline` has, too.
 SUMMARY_PREFIX = "summary_"
-"""Before the names of the tables of `summary`, some of which `pipeline` has, too."""
 
 _HINT = "`nsys-pp sql --explain` lists all tables and columns"
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-
+# Frames of a pipeline's result that are tables of queries, with their schemas.
 _RUN_FRAMES: Mapping[str, tuple[pl.Schema, Callable[[PipelineResult], pl.DataFrame]]] = {
     "jobs": (RUN_JOBS, lambda result: result.training.jobs),
     "messages": (TRANSFERS, lambda result: result.training.transfers),
     "lane_states": (LANE_STATES, lambda result: result.training.lane_states),
     "clocks": (CLOCKS, lambda result: result.run.clocks.table),
 }
-"""Frames of a pipeline's result that are tables of queries, with their schemas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -28,8 +28,8 @@ from nsys_pp.tables.verdict import build_verdict, build_verdict_table
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
+# Tables of `SummaryResult.tables`, by name.
 SUMMARY_TABLES = registry.SUMMARY_TABLES
-"""Tables of `SummaryResult.tables`, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -23,7 +23,6 @@ _GROUPS = Path("/sys/fs/cgroup")  # of version 2; see cgroups(7) and the kernel'
 _OWN_GROUP = _PROC / "self/cgroup"
 _MEMORY = _PROC / "meminfo"
 
-
 # Peaks of `extract`, all details, on reports with as many NVTX ranges as kernels: 15 MB of SQLite 0.22 GB,
 # 47 MB 0.37 GB, 162 MB 0.89 GB, 329 MB 1.57 GB. That is 0.15 GB and 4.3 bytes for each byte; the rest is a
 # margin for reports of other shapes and for memory that allocators keep.

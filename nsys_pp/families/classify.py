@@ -108,18 +108,13 @@ def _read_files() -> tuple[Mapping[str, Any], ...]:
 
 _UNNAMED = r"<unnamed>::|\(anonymous namespace\)::|\{anonymous\}::"
 
-
 _COMPARISON = r" [<>]=? "  # in conditions of `std::enable_if`
-
 
 _BRACKETS = r"<[^<>()\[\]{}]*>|\([^<>()\[\]{}]*\)|\[[^<>()\[\]{}]*\]|\{[^<>()\[\]{}]*\}"
 
-
 _MOST_LEVELS = 100  # of brackets; names that nest deeper are cut at the first bracket
 
-
 _OPEN = r"^([^<(\[{]*)"
-
 
 _LAST_WORD = r"(\S+)\s*$"
 

@@ -32,8 +32,8 @@ FAMILIES = (
     "unknown",  # no rule matches the name
 )
 FAMILY = pl.Enum(FAMILIES)
+# Families with kernels that can use tensor cores.
 MATRIX_FAMILIES = ("GEMM", "attention", "convolution")
-"""Families with kernels that can use tensor cores."""
 
 KERNEL_FAMILIES = build_schema(
     {  # one row per name of a kernel, in the order of the names
@@ -46,12 +46,9 @@ KERNEL_FAMILIES = build_schema(
     name="KERNEL_FAMILIES",
 )
 
-
+# Maximum number of distinct values of an exact distribution. Above it, values are rounded (an error below
+# 0.1 %).
 MOST_VALUES = 8192
-"""Maximum number of distinct values of an exact distribution.
-
-Above it, values are rounded (an error below 0.1 %).
-"""
 
 DISTRIBUTION: Mapping[str, pl.DataType | type[pl.DataType]] = {
     # distribution of the values of a group: nanoseconds, or bytes where the frame has a comment
@@ -114,8 +111,8 @@ NAMED_OPERATORS = build_schema(
 
 ITEM = pl.Enum(["range", "operator", "phase"])
 MEASURE = pl.Enum(["host", "span", "gpu"])
+# Name of the phase of all jobs.
 ALL_JOBS = "jobs"
-"""Name of the phase of all jobs."""
 ITEM_AGGREGATES = build_schema(
     {  # NVTX ranges by name, operators of a framework, and phases of training (jobs by kind)
         **_DEVICE,  # device_id is null for measure "host"
@@ -200,8 +197,8 @@ IDLE_CAUSE = pl.Enum(
         "unknown",  # the launch was not recorded
     ]
 )
+# Gaps shorter than this are "kernel_wait": HolisticTraceAnalysis' threshold.
 KERNEL_WAIT_NS = 30
-"""Gaps shorter than this are "kernel_wait": HolisticTraceAnalysis' threshold."""
 IDLE_TIMES = build_schema(
     {  # gaps in which a device, or a stream of it, ran nothing; cut at the borders of steps
         **_DEVICE,
@@ -322,8 +319,8 @@ SAMPLE = build_schema(
     },
     name="SAMPLE",
 )
+# Names of the frames of a run (`SAMPLE`), which are the tables of a comparison.
 SAMPLED = ("steps", "bubbles", "stages", "ranks", "links", "kinds", "families", "kernels")
-"""Names of the frames of a run (`SAMPLE`), which are the tables of a comparison."""
 
 
 class RunFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from nsys_pp.frames.conform import NAME, build_schema
 
+# Greatest distance of the ends of one operation on its ranks, on one clock, but for exceptions. 2 to 26 us
+# were measured on two H100s of one machine.
 SKEW_NS = 60_000
-"""Greatest distance of the ends of one operation on its ranks, on one clock, but for exceptions.
-
-2 to 26 us were measured on two H100s of one machine.
-"""
 
 ANCHORS = build_schema(
     {  # one row per operation that is shared with other ranks, from which clocks are aligned; by start_ns
@@ -117,8 +115,8 @@ class Clock(Struct, frozen=True, kw_only=True, eq=False):
         return min(report_ns, *map(int, following)) if len(following) else report_ns
 
 
+# Columns of a lane (`LANES`) that define its clock.
 CLOCK = ("clock", "clock_group", "bound_ns")
-"""Columns of a lane (`LANES`) that define its clock."""
 
 
 def describe_groups(groups: pl.Series) -> str:

@@ -187,9 +187,8 @@ def build_nulls(name: str, dtype: pl.DataType | type[pl.DataType], count: int) -
     return pl.Series(name, [None], dtype=dtype).new_from_index(0, count)
 
 
+# Each string is stored once, and writers use its code.
 NAME = pl.Categorical()
-"""Each string is stored once, and writers use its code."""
 
-
+# Name of events without a name, where they are drawn.
 NO_NAME = "(no name)"
-"""Name of events without a name, where they are drawn."""

@@ -20,11 +20,10 @@ from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS, Session
 from nsys_pp.frames.roster import COORDINATES
 from nsys_pp.frames.training import CAUSE, HOST_ACTIVITY, PART_MPI_MESSAGES, REPORT_FRAMES
 
+# Place of the name of the report in a sentence.
 REPORT = "{report}"
-"""Place of the name of the report in a sentence."""
+# Begin of the sentences with a message of nsys on lost events.
 LOSS = f"nsys says of {REPORT}: "
-"""Begin of the sentences with a message of nsys on lost events."""
-
 
 METRIC_WINDOWS = build_schema(
     {  # one row per window, by GPU and metric, then time_ns; a value is valid until the next row
@@ -78,14 +77,13 @@ NETWORK_COLLECTIVES = build_schema(
     name="NETWORK_COLLECTIVES",
 )
 
+# Frames by name, which a part may lack.
 METRIC_FRAMES: Mapping[str, pl.Schema] = {
     "metric_windows": METRIC_WINDOWS,
     "metric_families": METRIC_FAMILIES,
     "network_windows": NETWORK_WINDOWS,
     "network_collectives": NETWORK_COLLECTIVES,
 }
-"""Frames by name, which a part may lack."""
-
 
 FORMAT = 1  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
@@ -241,9 +239,8 @@ BUBBLE_HOSTS = build_schema(
     name="BUBBLE_HOSTS",
 )
 
+# Frames by name, which a part may lack.
 HOST_FRAMES: Mapping[str, pl.Schema] = {"bubble_hosts": BUBBLE_HOSTS}
-"""Frames by name, which a part may lack."""
-
 
 PART_FRAMES: Mapping[str, pl.Schema] = {
     "processes": PROCESSES,

@@ -11,6 +11,13 @@ from msgspec import Struct, field
 
 from nsys_pp.frames.conform import Schema, build_schema, extend_schema
 
+# Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; demangled names of
+# kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls;
+# colors, categories and payloads of ranges); communication between ranks (payloads of NCCL's ranges, calls of
+# MPI); calls of the operating system; data of the host for summaries (these calls, runs of threads,
+# allocations); kinds of memory of copies; the number of rows of every exported table; metrics of GPUs for the
+# overview of a trace, and these and metrics of the network for sums in parts; and the kinds of data that a
+# trace has on request (`nsys_pp.options.SHOW_KINDS`), each with the prefix `show_`.
 Group = Literal[
     "ranges",
     "ops",
@@ -39,16 +46,6 @@ Group = Literal[
     "show_network",
     "show_other",
 ]
-"""Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations.
-
-Demangled names of
-kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls;
-colors, categories and payloads of ranges); communication between ranks (payloads of NCCL's ranges, calls of
-MPI); calls of the operating system; data of the host for summaries (these calls, runs of threads,
-allocations); kinds of memory of copies; the number of rows of every exported table; metrics of GPUs for the
-overview of a trace, and these and metrics of the network for sums in parts; and the kinds of data that a
-trace has on request (`nsys_pp.options.SHOW_KINDS`), each with the prefix `show_`.
-"""
 
 SHOW_GROUPS: frozenset[Group] = frozenset(group for group in get_args(Group) if group.startswith("show_"))
 ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {
@@ -57,10 +54,10 @@ ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {
     "network_sums",
     "copy_kinds",
 }  # read only if `--show` or a table asks
+# All groups that analyses read.
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - ON_REQUEST - {"tables"}
-"""All groups that analyses read."""
+# Groups for the identity of a report, its jobs, and the anchors of its clock.
 SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
-"""Groups for the identity of a report, its jobs, and the anchors of its clock."""
 
 
 def find_show_groups(kinds: Iterable[str]) -> frozenset[Group]:
@@ -77,6 +74,7 @@ _STACK: _Columns = {  # frames of stacks
     "depth": pl.Int64,  # 0: the innermost
 }
 
+# Columns by raw frame.
 COLUMNS_ON_REQUEST: Mapping[str, _Columns] = {
     "activities": {  # intervals and instants of many tables
         "table": pl.String,  # its exported name
@@ -210,17 +208,14 @@ COLUMNS_ON_REQUEST: Mapping[str, _Columns] = {
         "is_end": pl.Boolean,  # the pool is destroyed
     },
 }
-"""Columns by raw frame."""
 
-
+# Stages that leave out rows.
+# * file: rows of the file, by their numbers; only of tables whose numbers have gaps, so that rows are
+#   missing.
+# * report: rows that were read; used are those in the frames of the report.
+# * projection: ranges and GPU operations of the report; used are ranges with a projection, and operations
+#   with a launch.
 ROW_STAGE = pl.Enum(["file", "report", "projection"])
-"""Stages that leave out rows.
-
-file: rows of the file, by their numbers; only of tables whose numbers have gaps, so that rows are missing.
-report: rows that were read; used are those in the frames of the report.
-projection: ranges and GPU operations of the report; used are ranges with a projection, and operations with a
-launch.
-"""
 
 ROW_COUNTS = build_schema(
     {  # one row per stage, table and reason; the rows of a table were all read: used + left out = read

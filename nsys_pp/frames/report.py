@@ -49,12 +49,9 @@ PAGEABLE_COPIES = build_schema(
     name="PAGEABLE_COPIES",
 )
 
-
+# Uses of a table, the first that fits: drawn in traces at some level of detail; drawn with `--show`; read for
+# tables of results; only its rows are counted; names and facts; not read.
 TABLE_USE = pl.Enum(["drawn", "on request", "summed", "counted", "facts", "unknown"])
-"""Uses of a table, the first that fits: drawn in traces at some level of detail; drawn with `--show`.
-
-Read for tables of results; only its rows
-are counted; names and facts; not read."""
 
 EXPORTED_TABLES = build_schema(
     {  # one row per table of the export but enumerations, by use, show and name
@@ -133,8 +130,8 @@ OVERHEAD_SUMS = build_schema(
     name="OVERHEAD_SUMS",
 )
 
+# Pattern of the names of overhead in which CUDA loads or compiles code.
 LOADING = r"(?i)\b(?:function|module) loading\b|\bjit\b|compil"
-"""Pattern of the names of overhead in which CUDA loads or compiles code."""
 # "Unknown": of kinds that older versions of nsys do not know, as lazy loading
 _OF_OTHERS = rf"{LOADING}|command buffer|^dl[a-z]+\(|^Unknown$"
 
@@ -278,13 +275,11 @@ MPI_MESSAGES = build_schema(
 
 
 Severity = Literal["info", "warning", "error"]
+# Severities, the least first.
+# * info: a count; results are not affected.
+# * warning: some results lack rows, or are less certain.
+# * error: the file is damaged or cannot be read: no result of it can be trusted.
 SEVERITY = pl.Enum(get_args(Severity))
-"""Severities, the least first.
-
-info: a count; results are not affected.
-warning: some results lack rows, or are less certain.
-error: the file is damaged or cannot be read: no result of it can be trusted.
-"""
 
 FINDINGS = build_schema(
     {  # one row per finding, in order of reports; of each report the most severe first
@@ -322,32 +317,27 @@ def build_findings(findings: dict[str, list[Finding]]) -> pl.DataFrame:
 
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
+# Kinds of operations that count as kernels: a graph that was traced as a whole counts for its kernels.
 KERNEL_KINDS = ("kernel", "graph")
-"""Kinds of operations that count as kernels: a graph that was traced as a whole counts for its kernels."""
+# Longest time by which errors of clocks let an operation start before the call that launched it. More is no
+# delay.
 MOST_EARLY_NS = 60_000
-"""Longest time by which errors of clocks let an operation start before the call that launched it.
-
-More is no delay.
-"""
 SCOPE = pl.Enum(["thread", "process"])
 
+# Names of CUDA calls that launch a kernel, or a graph.
 KERNEL_LAUNCH, GRAPH_LAUNCH = r"^cu(?:da)?Launch(?:Cooperative)?Kernel", r"^cu(?:da)?GraphLaunch"
-"""Names of CUDA calls that launch a kernel, or a graph."""
 
+# Names of NCCL's kernels, and those like them, that send and receive messages.
 POINT_TO_POINT = r"(?i)send_?recv"
-"""Names of NCCL's kernels, and those like them, that send and receive messages."""
 
+# Names of CUDA calls that wait for the GPU: synchronising calls, and synchronous copies from or to the CPU.
+# `cudaStreamWaitEvent` is not included: the stream waits, not the CPU. Other calls may wait too (`cudaFree`,
+# asynchronous copies of pageable memory), but not always.
 WAITING_CALL = (
     r"Synchronize"
     r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?"
     r"(?:_v\d+)?(?:_ptds)?$"
 )
-"""Names of CUDA calls that wait for the GPU.
-
-Synchronising calls, and synchronous copies from or to the CPU. `cudaStreamWaitEvent` is not included: the
-stream waits, not the CPU. Other calls may wait too (`cudaFree`, asynchronous copies of pageable memory), but
-not always.
-"""
 
 RANGES = build_schema(
     {  # one row per NVTX range, in order of range_id

@@ -11,16 +11,12 @@ from msgspec import Struct
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import Session
 
+# Largest number of ranks of a run. Lists of missing ranks have up to as many entries, so larger numbers in a
+# report, which are often numbers of jobs, are refused or ignored.
 MOST_RANKS = 1 << 20
-"""Largest number of ranks of a run.
-
-Lists of missing ranks have up to as many entries, so larger numbers in a report, which
-are often numbers of jobs, are refused or ignored."""
+# Sources of ranks that are not recorded: the natural order of files with one GPU process each; the order of
+# GPUs, and where unknown the natural order of machines.
 FILE_ORDER, GPU_ORDER, MACHINE_ORDER = "file order", "GPU order", "machine and GPU order"
-"""Sources of ranks that are not recorded: the natural order of files with one GPU process each.
-
-The order of GPUs, and where
-unknown the natural order of machines."""
 
 ROSTER = build_schema(
     {  # one row per report, process and device; by these

@@ -104,8 +104,8 @@ class Column(Struct, frozen=True):
         return "total" not in words and not _is_of_ranks(self.name) and not _SINGLE.isdisjoint(words)
 
 
+# Mask of all rows.
 ALL_ROWS = pl.lit(value=True)
-"""Mask of all rows."""
 
 
 class View(Struct, frozen=True, kw_only=True):

@@ -42,9 +42,8 @@ from nsys_pp.frames.conform import NAME, Schema, ShortRepr, build_schema, confor
 from nsys_pp.frames.report import MPI_MESSAGES, OP_KIND, OVERHEAD_SUMS
 from nsys_pp.frames.roster import ROSTER
 
+# Kinds of operations that hold a gap with a cause that depends on other ranks.
 NEED = pl.Enum(["message", "collective"])
-"""Kinds of operations that hold a gap with a cause that depends on other ranks."""
-
 
 _CAUSES = {  # words in sentences, and meaning in tables
     "compute": ("compute", "kernels other than communication"),
@@ -76,22 +75,17 @@ _CAUSES = {  # words in sentences, and meaning in tables
     ),
     "idle": ("no work left", "no work left in the step"),
 }
+# Words of causes in sentences.
 CAUSE_WORDS = {cause: words for cause, (words, _) in _CAUSES.items()}
-"""Words of causes in sentences."""
+# Meanings of causes in tables. A new cause also needs a color (`nsys_pp.output.colors`) and the rule that
+# finds it, in `nsys_pp.training.waits`, or in `nsys_pp.training.causes` where other ranks decide.
 MEANINGS = {cause: meaning for cause, (_, meaning) in _CAUSES.items()}
-"""Meanings of causes in tables.
-
-A new cause also needs a color (`nsys_pp.output.colors`) and the rule that finds it,
-in `nsys_pp.training.waits`, or in `nsys_pp.training.causes` where other ranks decide.
-"""
-
 
 CAUSES = tuple(MEANINGS)
 CAUSE = pl.Enum(CAUSES)
 BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
+# Causes of bubbles in which the program on the host kept the device waiting.
 HOST_CAUSES = ("host", "data")
-"""Causes of bubbles in which the program on the host kept the device waiting."""
-
 
 WAITS = build_schema(
     # one row per piece of a gap between the compute segments of a step; by process_key, device_id, start_ns.
@@ -131,14 +125,15 @@ GAPS = build_schema(
     name="GAPS",
 )
 
+# Kind of a batch of inference: new requests, tokens of running requests, or both.
 BATCH_KIND = pl.Enum(["prefill", "decode", "mixed"])
-"""Kind of a batch of inference: new requests, tokens of running requests, or both."""
 
-
+# Counts of a batch: requests and tokens of prefills (context), and of running requests (generation).
 BATCH_COUNTS = ("context_requests", "context_tokens", "generation_requests", "generation_tokens")
-"""Counts of a batch: requests and tokens of prefills (context), and of running requests (generation)."""
 
-
+# Activities of the host while the GPU is idle between two batches: scheduling, preparing inputs, launching
+# (and the rest of the forward), sampling (with the update of requests), tokenising (with the output of
+# responses), copying, waiting (synchronising calls, locks), and time without any of these.
 HOST_ACTIVITIES = (
     "scheduling",
     "preparing",
@@ -149,13 +144,6 @@ HOST_ACTIVITIES = (
     "waiting",
     "other",
 )
-"""Activities of the host while the GPU is idle between two batches.
-
-Scheduling, preparing inputs, launching (and the rest of the forward), sampling (with the update of requests),
-tokenising (with the output of responses), copying, waiting (synchronising calls, locks), and time without any
-of these.
-"""
-
 
 HOST_ACTIVITY_COLUMNS = tuple(f"{activity}_ns" for activity in HOST_ACTIVITIES)
 
@@ -211,21 +199,16 @@ SCHEDULED_KINDS = (
 MICRO_BATCH_KINDS = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
 COMPUTE_KINDS = (*MICRO_BATCH_KINDS, "optimizer")
 MESSAGE_KINDS = ("send", "receive", "send_receive")
+# Direction of a message: activations are sent forward, gradients backward.
 DIRECTION = pl.Enum(["forward", "backward"])
-"""Direction of a message: activations are sent forward, gradients backward."""
-
 
 POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
+# Source of steps: ranges, the order of jobs, launches that clearly repeat, or one step for the capture.
 STEP_SOURCE = pl.Enum(["range", "jobs", "inferred", "capture"])
-"""Source of steps: ranges, the order of jobs, launches that clearly repeat, or one step for the capture."""
 
-
+# Longest gap between kernels that does not count as a bubble. Back-to-back kernels of one stream have such
+# gaps.
 PAUSE_NS = 2_000
-"""Longest gap between kernels that does not count as a bubble.
-
-Back-to-back kernels of one stream have such gaps.
-"""
-
 
 JOBS = build_schema(
     {  # one row per job and device; by host_start_ns, range_id, device_id
@@ -363,12 +346,9 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "overheads": OVERHEAD_SUMS,
 }
 
+# Sources of stages that are inferred: the order of first forwards; the ranks that NCCL recorded as peers of
+# messages.
 FIRST_FORWARDS, MESSAGE_PEERS = "first forwards", "message peers"
-"""Sources of stages that are inferred: the order of first forwards.
-
-The ranks that NCCL recorded as peers of messages.
-"""
-
 
 LANES = build_schema(
     {  # one row per GPU process, in display order: stage, replica, tensor, rank
@@ -482,12 +462,9 @@ COVER = build_schema(
     name="COVER",
 )
 
+# Parts of a capture: from the first to the last operation of the GPUs of a report. The steps of a lane; what
+# lies between, before and after them; and what lies before its first and after its last operation.
 RUN_PART = pl.Enum(["steps", "between", "before", "after", "absent"])
-"""Parts of a capture: from the first to the last operation of the GPUs of a report.
-
-The steps of a lane; what lies between, before and after them; and what lies before its first and after its
-last operation.
-"""
 
 COVERAGE = build_schema(
     {  # one row per lane and part that it has; by lane, part
@@ -685,18 +662,14 @@ REPORT_JOBS = extend_schema(
     name="REPORT_JOBS",
 )
 
+# Reasons why a pair of a send and a receive may be wrong. It is right only if clocks are wrong by more than
+# their bounds.
 DOUBTFUL = pl.Enum(["clocks"])
-"""Reasons why a pair of a send and a receive may be wrong.
 
-It is right only if clocks are wrong by more than their bounds.
-"""
-
-
+# Reasons, for people.
 DOUBTFUL_TEXTS = {
     "clocks": "messages arrive before they are sent, so clocks are wrong by more than their bounds",
 }
-"""Reasons, for people."""
-
 
 TRANSFERS = build_schema(
     {  # one row per pair of a send and its receive; by send_start_ns
@@ -723,6 +696,7 @@ TRANSFERS = build_schema(
     name="TRANSFERS",
 )
 
+# Reasons that a send or receive has no counterpart.
 UNPAIRED = pl.Enum(
     [
         "unknown communicator",
@@ -735,8 +709,6 @@ UNPAIRED = pl.Enum(
         "clocks that cannot be compared",
     ]
 )
-"""Reasons that a send or receive has no counterpart."""
-
 
 PART_MPI_MESSAGES = build_schema(
     {**MPI_MESSAGES, "process_row": pl.String},  # name of the row of the process in the drawing of the report
@@ -763,9 +735,8 @@ MPI_PAIRS = build_schema(
     name="MPI_PAIRS",
 )
 
+# Groups of time in which metrics are measured.
 METRIC_GROUPS = ("steps", "compute", "jobs", "families", "bubbles")
-"""Groups of time in which metrics are measured."""
-
 
 MEASURED_TIMES = build_schema(
     {  # intervals of lanes in which metrics are measured; any order
@@ -801,14 +772,11 @@ METRIC_SUMS = build_schema(
     name="METRIC_SUMS",
 )
 
+# Activities of a thread: NVTX ranges, CUDA calls, calls of the operating system, states, stacks of these
+# calls, functions and stacks of CPU samples; and what other threads of the program did meanwhile.
 HOST_ACTIVITY = pl.Enum(
     ["range", "call", "OS call", "state", "stack", "sample", "sample stack", "other thread"]
 )
-"""Activities of a thread.
-
-NVTX ranges, CUDA calls, calls of the operating system, states, stacks of these calls, functions and stacks
-of CPU samples; and what other threads of the program did meanwhile."""
-
 
 HOST_TIMES = build_schema(
     {  # activities of hosts in bubbles of causes "host" and "data"; by lane, step, cause, activity, name
@@ -854,5 +822,5 @@ class Explanations(Struct, frozen=True, kw_only=True):
     read_hosts: Callable[[Collection[int]], pl.DataFrame] = lambda lanes: HOST_TIMES.to_frame()
 
 
+# Nothing is recorded, or reports are not to be read once more.
 NONE = Explanations()
-"""Nothing is recorded, or reports are not to be read once more."""

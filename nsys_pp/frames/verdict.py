@@ -7,11 +7,9 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
+# Certain: measured, or a comparison with twice the excess that noise explains, in three steps or more.
+# Likely: a comparison beyond noise. Guess: it depends on jobs, steps or peers that are inferred.
 Confidence = Literal["certain", "likely", "guess"]
-"""Certain: measured, or a comparison with twice the excess that noise explains, in three steps or more.
-
-Likely: a comparison
-beyond noise. Guess: it depends on jobs, steps or peers that are inferred."""
 Subject = Literal["rank", "stage", "link", "machine", "step", "run", "clocks"]
 MOST_LINES = 5
 _WORDS = ("rank ", "stage ")  # begin labels that are words, not names of machines

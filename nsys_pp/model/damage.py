@@ -73,6 +73,7 @@ _REQUIRED: Mapping[
     "diagnostics": ("text",),
 }
 _OPS = ("kernels", "copies", "decompressions", "sets", "graphs")
+# Tables whose incomplete rows are a reason to doubt the results, and the nouns of their rows.
 NOTED = {
     "nvtx": "NVTX events",
     "calls": "CUDA calls",
@@ -84,9 +85,8 @@ NOTED = {
     "mpi_messages": "MPI calls",
     "mpi_collectives": "collective MPI calls",
 }
-"""Tables whose incomplete rows are a reason to doubt the results, and the nouns of their rows."""
+# Of events, operations or calls: up to this, what is off about them is only counted; beyond, a warning.
 QUIET_SHARE = 0.01
-"""Of events, operations or calls: up to this, what is off about them is only counted; beyond, a warning."""
 
 
 def drop_unusable(raw: RawReport) -> None:

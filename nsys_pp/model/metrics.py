@@ -120,8 +120,8 @@ def build_processor_counters(raw: RawReport) -> pl.DataFrame:
     ).pipe(conform, COUNTERS)
 
 
+# Functions that build the counters of one raw frame each.
 BUILDERS: tuple[Callable[[RawReport], pl.DataFrame], ...] = (build_processor_counters, build_memory_pools)
-"""Functions that build the counters of one raw frame each."""
 
 
 def build_counters(raw: RawReport) -> pl.DataFrame:

@@ -39,7 +39,6 @@ from nsys_pp.output.perfetto.trace import Sink, Source
 
 _LEVEL = 7  # of libdeflate; higher ones take several times as long for one percent
 
-
 _READABLE = 0o644 << 16  # file mode of the members when unpacked
 
 
@@ -92,7 +91,6 @@ def make_member(name: str) -> ZipInfo:
 
 
 _TRIES = 10
-
 
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
 

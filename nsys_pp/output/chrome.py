@@ -179,9 +179,7 @@ BLOCK_ROWS = 1 << 15
 GZIP = 31  # zlib's window bits for a gzip stream; zlib writes no timestamp into the stream
 COMPRESSION_LEVEL = 2
 
-
 _APART = 1 << 31  # Perfetto v52 numbers the arrows of flow events from 0, among the numbers of `bind_id`
-
 
 Placed = Sequence[tuple[Drawing, Placement]]
 

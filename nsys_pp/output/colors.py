@@ -84,15 +84,14 @@ def chrome_names(keys: pl.Series) -> pl.Series:
 
 
 WHITE, BLACK = "#ffffff", "#000000"
+# Number of shades; chunk 4 has the shade of chunk 0 again.
 SHADES = 4
-"""Number of shades; chunk 4 has the shade of chunk 0 again."""
 SHADE_STEP = 0.17  # share of white that each shade adds
-_SAME_AS = {"send_receive": "communication"}
 
 
 def color_of(key: str) -> str:
     """Return the color of a kind of job or a cause."""
-    return COLORS[_SAME_AS.get(key, key)].rgb
+    return COLORS["communication" if key == "send_receive" else key].rgb
 
 
 def mix(color: str, other: str, share: float) -> str:

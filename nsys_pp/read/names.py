@@ -91,8 +91,8 @@ def _list_metrics(prefix: str, rows: str, names: str, groups: tuple[Group, ...])
     )
 
 
+# Tables of GPU metrics since 2023, which traces and parts have without being asked.
 METRIC_TABLES = _list_metrics("gpu", "GPU_METRICS", "TARGET_INFO_GPU_METRICS", _GPU_METRICS)
-"""Tables of GPU metrics since 2023, which traces and parts have without being asked."""
 
 TABLES_OF_SAMPLES = (
     *METRIC_TABLES,

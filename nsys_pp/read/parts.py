@@ -32,6 +32,7 @@ from nsys_pp.frames.part import (
 )
 from nsys_pp.read.files import check_regular, unreadable_error
 
+# Errors that reading a damaged part raises.
 DAMAGES = (
     BadZipFile,
     EOFError,
@@ -47,7 +48,6 @@ DAMAGES = (
     msgspec.MsgspecError,
     pl.exceptions.PolarsError,
 )
-"""Errors that reading a damaged part raises."""
 
 
 def read_packed_frames(archive: ZipFile, sizes_bytes: Mapping[str, int]) -> dict[str, bytes]:

@@ -28,8 +28,8 @@ from nsys_pp.read.names import (
 
 _LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
 
+# Tables of an export with their columns.
 Catalog = Mapping[str, Sequence[str]]
-"""Tables of an export with their columns."""
 
 
 def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) -> list[Source]:

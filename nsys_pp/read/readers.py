@@ -56,6 +56,7 @@ def _check_recording(path: Path) -> None:
         raise ReportError(f"`{path}` is empty", "the recording did not finish: profile again")
 
 
+# All kinds of input. The first one that accepts a path reads it, and files of unknown suffixes are SQLite.
 READERS: tuple[Reader, ...] = (
     Reader(
         suffixes=UNEXPORTED_SUFFIXES,
@@ -81,13 +82,9 @@ READERS: tuple[Reader, ...] = (
         has_end=True,
     ),
 )
-"""All kinds of input.
 
-The first one that accepts a path reads it, and files of unknown suffixes are SQLite.
-"""
-
+# Suffixes of reports that are files.
 REPORT_SUFFIXES = tuple(dict.fromkeys(suffix for reader in reversed(READERS) for suffix in reader.suffixes))
-"""Suffixes of reports that are files."""
 
 
 def find_reader(path: Path) -> Reader:

@@ -95,8 +95,8 @@ def name_paths(paths: Sequence[Path]) -> str:
 
 
 _LETTERS = "(?i)pp"  # of the pipeline coordinate
+# Axis of a layout, and of names, of each coordinate of the roster.
 COORDINATE_AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
-"""Axis of a layout, and of names, of each coordinate of the roster."""
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:
@@ -107,8 +107,8 @@ def _read(text: pl.Expr, axis: str) -> pl.Expr:
     return pl.when(count.is_null() | (coordinate < count)).then(coordinate)
 
 
+# Longest time between two captures of one run: a restart takes minutes, also on a busy cluster.
 MAX_GAP_NS = 3600 * NS_PER_S
-"""Longest time between two captures of one run: a restart takes minutes, also on a busy cluster."""
 
 
 def split_runs(sessions: Sequence[Session], *, gap_ns: int = MAX_GAP_NS) -> list[list[int]]:

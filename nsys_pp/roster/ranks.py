@@ -111,8 +111,8 @@ def guess_ranks(paths: Mapping[int, Path], used: Sequence[int]) -> dict[int, int
     return {}
 
 
+# Axes in Megatron's order of ranks: the first varies fastest from rank to rank.
 AXES = ("tp", "cp", "ep", "dp", "pp")
-"""Axes in Megatron's order of ranks: the first varies fastest from rank to rank."""
 
 _HINT = "write `pp=4,tp=2,dp=2` or `pp=4,tp=2,dp=2,order=tp-dp-pp`"
 

@@ -329,11 +329,14 @@ def _list_counts(shown: Sequence[Shown]) -> list[tuple[Shown, str, int, bool]]:
     counts: list[tuple[Shown, str, int, bool]] = []
     for report in shown:
         if isinstance(report, PlacedReport):
-            for own in report.drawn_subtracks():
-                counts.append((report, own.track[0], own.rows, own.kind == "slices"))
+            counts += [
+                (report, own.track[0], own.rows, own.kind == "slices") for own in report.drawn_subtracks()
+            ]
         else:
-            for drawn in report.drawing.subtracks:
-                counts.append((report, drawn.track[0], len(drawn.rows), drawn.kind == "slices"))
+            counts += [
+                (report, own.track[0], len(own.rows), own.kind == "slices")
+                for own in report.drawing.subtracks
+            ]
     return counts
 
 

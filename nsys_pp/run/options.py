@@ -16,11 +16,11 @@ from nsys_pp.progress import Progress
 from nsys_pp.projection.ranges import parse_ops
 from nsys_pp.roster.ranks import Layout, check_rank_pattern, parse_layout
 
+# Reports, parts, folders of them, or glob patterns; a single one needs no list.
 Inputs: TypeAlias = "str | Path | Sequence[str | Path]"
-"""Reports, parts, folders of them, or glob patterns; a single one needs no list."""
 
+# Steps of [first, last); None: no limit.
 StepWindow: TypeAlias = "tuple[int | None, int | None]"
-"""Steps of [first, last); None: no limit."""
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from nsys_pp.aggregates.items import MOST_NAMES
 from nsys_pp.aggregates.registry import AGGREGATES, GROUPS, AggregateSources
 from nsys_pp.aggregates.times import find_windows
 from nsys_pp.alignment.anchors import find_anchors
-from nsys_pp.arrays.columns import gather, mark_categories, numbers
+from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.errors import MissingDataError
@@ -35,7 +35,6 @@ from nsys_pp.frames.report import OpDetails, Report, SampledMetric
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import (
     GAPS,
-    JOB_KIND,
     JOB_RANGES,
     PART_MPI_MESSAGES,
     REPORT_FRAMES,
@@ -360,9 +359,6 @@ def project_report(
     )
 
 
-_IS_THREADED = mark_categories(JOB_KIND, THREADED_KINDS)
-
-
 class Links(Struct, frozen=True, kw_only=True):
     """Causes of a report's operations."""
 
@@ -431,7 +427,6 @@ def describe_training(
         NsysPPError: The rules cannot be read, or are wrong.
     """
     rules, named, step_ranges = _name_ranges(report, options)
-    kinds = numbers(named["kind"])
     known: dict[str, Any] = {
         "api_calls": report.api_calls,
         "gpu_ops": report.gpu_ops,
@@ -447,14 +442,15 @@ def describe_training(
     if step_ranges["batch"].count():  # steps of inference, whose ends `widen_batches` moved
         step_compute = compute_of(step_ranges, scope=scope)
     if scope == "auto":  # jobs of several threads count launches of all threads, where they have no row
-        threaded = named["range_id"].filter(pl.Series(_IS_THREADED[kinds]))
-        for_process = partial(_select_ranges, report)
+        threaded = named.filter(pl.col("kind").is_in(THREADED_KINDS))["range_id"]
         left = threaded.filter(~threaded.is_in(projections["range_id"].implode()))
         if len(left):
-            projections = widen_projections(projections, all_of(for_process(left), scope="process"))
+            projections = widen_projections(
+                projections, all_of(_select_ranges(report, left), scope="process")
+            )
         left = threaded.filter(~threaded.is_in(compute["range_id"].implode()))
         if len(left):
-            compute = widen_projections(compute, compute_of(for_process(left), scope="process"))
+            compute = widen_projections(compute, compute_of(_select_ranges(report, left), scope="process"))
     jobs = build_jobs(named, projections=projections, compute=compute, ops=launched_ops)
     halves = split_names(named, rules)
     messages = find_messages(launched_ops, requests=links.requests, jobs=jobs, halves=halves)
@@ -574,8 +570,8 @@ class Input(Struct, frozen=True, kw_only=True):
         return f"Input({str(self.path)!r})"
 
 
+# Frames of a part that its identity has.
 IDENTITY_FRAMES = tuple(name for name, kind in Identity.__annotations__.items() if "DataFrame" in str(kind))
-"""Frames of a part that its identity has."""
 
 
 def build_input(path: Path, part: Part, open_blocks: OpenBlocks) -> Input:

@@ -309,7 +309,6 @@ def list_collectives(report: Report, requests: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_NETWORK_GROUPS: frozenset[Group] = frozenset({"show_network", "ranges", "ops", "communication"})
 CARDS = "network cards"
 DEVICE_BYTES = build_schema(
     {
@@ -338,7 +337,10 @@ def sum_network(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> tuple[p
         windows = frames.get("network_windows", NETWORK_WINDOWS.to_frame())
         collectives = frames.get("network_collectives", NETWORK_COLLECTIVES.to_frame())
     else:
-        report = build_report(read_report(path, need=_NETWORK_GROUPS, nsys=nsys), is_last_use=True)
+        report = build_report(
+            read_report(path, need=frozenset({"show_network", "ranges", "ops", "communication"}), nsys=nsys),
+            is_last_use=True,
+        )
         windows = list_windows(report.sampled_metrics)
         requests = match_requests(
             ranges=report.ranges,
@@ -461,7 +463,6 @@ MOST_ROWS = 20_000  # of a report; beyond it, the names with least time are adde
 OTHERS = "(other names)"
 _OF_THREADS: frozenset[Group] = frozenset({"copy_kinds", "show_os", "show_states", "show_samples"})
 _HOST_GROUPS: frozenset[Group] = _OF_THREADS | {"ranges", "ops", "cpu"}
-_ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
 _SAMPLES = "CPU samples"
 _CALLER = " < "
 _MOST_FUNCTIONS = 8  # of a stack in the table
@@ -562,14 +563,19 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
         "range": report.ranges.filter(pl.col("end_thread_key").is_null()),
         "call": _mark_pageable(report),
     }
-    items |= {activity: calls[row] for activity, row in _ROWS.items() if row in calls}
+    items |= {
+        activity: calls[row]
+        for activity, row in (("OS call", "OS calls"), ("state", "states"))
+        if row in calls
+    }
     for row in filter(calls.__contains__, ("OS calls", "CUDA call stacks")):
         outlines = calls[row].with_columns(name=_outline_stacks(calls[row]["stack"]).cast(NAME))
         parts.append(_sum_times(known, outlines).drop_nulls("name").with_columns(activity=pl.lit("stack")))
     if (_SAMPLES,) in rows:
         parts += _count_samples(rows[_SAMPLES,], known)
-    for activity, frame in items.items():
-        parts.append(_sum_times(known, frame).with_columns(activity=pl.lit(activity)))
+    parts += [
+        _sum_times(known, frame).with_columns(activity=pl.lit(activity)) for activity, frame in items.items()
+    ]
     others = sum_other_threads(report, bubbles, launches=launches)
     parts.append(others.with_columns(activity=pl.lit("other thread")))
     is_of_activity = pl.col("activity").is_not_null()

@@ -71,9 +71,8 @@ def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
     ]
     if not paths:
         return METRIC_SUMS.to_frame()
-    none = FAMILY_TIMES.to_frame()
     lanes = [
-        replace(lane, measured=lane.measured.filter(group="compute"), families=none)
+        replace(lane, measured=lane.measured.filter(group="compute"), families=FAMILY_TIMES.to_frame())
         for lane in _list_lanes(run, training)
     ]
     sums = _read_sums(run, lanes, paths, CLOCKS_ALONE)
@@ -248,8 +247,8 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     return pl.concat(parts).sort("lane", "step", "cause", "activity", "name", nulls_last=False)
 
 
+# Kinds of data beyond calls and ranges, which the longest gaps have already.
 _OF_HOSTS = frozenset({"os_calls", "cpu_samples", "thread_switches"})
-"""Kinds of data beyond calls and ranges, which the longest gaps have already."""
 
 
 class Requested(Struct, frozen=True, kw_only=True):
@@ -333,6 +332,4 @@ def _read_hosts_of_lanes(run: Run, training: Training, lanes: Collection[int]) -
         for report in run.captures.list_reports(first)
         if _OF_HOSTS & {*run.inputs[report].part.facts.recorded}
     ]
-    if not recorded:
-        return HOST_TIMES.to_frame()
     return read_host_times(run, training, recorded).filter(pl.col("lane").is_in(list(lanes)))

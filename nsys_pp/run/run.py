@@ -508,21 +508,7 @@ _TIMES = {  # columns on the report's clock; others are durations
 }
 
 
-_BY_STEP = (
-    "batches",
-    "jobs",
-    "compute_segments",
-    "waits",
-    "gaps",
-    "messages",
-    "kernels",
-    "overheads",
-)
-
-
 _AS_RECORDED = ("anchors", "batches", "gaps", "kernels", "overheads")  # frames of a training
-_NOT_INFERRED = "jobs cannot be inferred: not every GPU has ranges of its sends and receives"
-_BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
 
 
 class NumberedSteps(Struct, frozen=True, kw_only=True):
@@ -619,7 +605,11 @@ def find_training(
     frames = {**numbered.frames, **_gather(inputs, clocks, others, captures)}
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     restarts = describe_restart(by_lane["steps"], numbered.numbers)
-    by_lane |= {name: renumber_steps(by_lane[name], numbered.numbers) for name in _BY_STEP}
+    by_lane |= {
+        name: renumber_steps(frame, numbered.numbers)
+        for name, frame in by_lane.items()
+        if name not in ("steps", "anchors")
+    }
     pauses = _list_pauses(inputs, clocks, captures, lanes)
     coverage = measure_coverage(lanes, by_lane["steps"], by_lane["compute_segments"], pauses)
     if steps is not None:
@@ -633,9 +623,11 @@ def find_training(
     transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], steps=run_steps, jobs=jobs)
     if numbered.is_inferred:
         jobs = jobs.with_columns(is_inferred=pl.col("is_inferred") | pl.col("range_id").is_null())
-        unknown.append(_BETWEEN_RANGES)
+        unknown.append(
+            "no range is a forward or a backward: jobs are the launches between the ranges of messages"
+        )
     elif infer_jobs and not jobs["kind"].is_in(SCHEDULED_KINDS).any():
-        unknown.append(_NOT_INFERRED)
+        unknown.append("jobs cannot be inferred: not every GPU has ranges of its sends and receives")
     recognised = recognise_schedule(lanes, run_steps, jobs, schedule_name=schedule)
     recognised, uncertain = doubt_schedule(recognised, jobs, by_lane["compute_segments"])
     jobs = label_jobs(jobs, lanes, recognised)
@@ -799,9 +791,6 @@ def _note_rules(inputs: Sequence[Input]) -> list[str]:
     return [*notes, *(f"`{option}` fits no range" for option in unmatched)]
 
 
-JointStage = Literal["clocks", "numbered_steps", "training"]
-
-
 class Run:
     """All reports of a training.
 
@@ -825,7 +814,7 @@ class Run:
         options: RunOptions,
         *,
         read: Callable[[Run], Sequence[Input]],
-        last_stage: JointStage = "training",
+        last_stage: Literal["clocks", "numbered_steps", "training"] = "training",
     ) -> None:
         self._last_stage = last_stage
         self.batch = batch

@@ -72,9 +72,9 @@ from nsys_pp.run.run import Run
 from nsys_pp.training.jobs import list_job_ranges
 
 OF_HOSTS = ("mpi", "ucx")
-# texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
+# Kinds of data on request that are drawn where no report of a run has GPU operations. Texts of the profiler
+# and of unknown tables are drawn only if asked for: they may have secrets.
 OF_RUN = tuple(kind for kind in SHOW_KINDS if kind not in ("profiler", "other"))
-"""Kinds of data on request that are drawn where no report of a run has GPU operations."""
 _CONTENT = ("detail", "show", "flows")
 
 
@@ -407,8 +407,8 @@ def watch_writing(
 
 
 _FILL = 0.8  # of the largest number of events: their number is estimated before they are drawn
+# Machine and name of an outermost row of a trace.
 RowKey = tuple[str, str]
-"""Machine and name of an outermost row of a trace."""
 
 
 class RowOwner(Struct, frozen=True, kw_only=True):
@@ -517,13 +517,8 @@ def divide_by_steps(run: Run, builder: TraceBuilder, content: TraceContent, *, m
     for group, contents in zip(groups, drawn, strict=True):
         first, last = int(starts["first"][group[0]]), int(starts["last"][group[-1]])
         title = f"step {first}" if first == last else f"steps {first} to {last}"
-        numbers = (
-            run.training.steps.filter(pl.col("step").is_between(first, last))["step"]
-            .unique()
-            .sort()
-            .to_list()
-        )
-        pieces.append(_describe_piece(run, title, contents.shown, _list_owners(run, contents), steps=numbers))
+        is_own = pl.col("step").is_between(first, last)
+        pieces.append(_describe_piece(run, title, contents.shown, _list_owners(run, contents), steps=is_own))
     described = _describe_piece(run, "overview", overview.shown, _list_owners(run, overview))
     return Division(split="step", overview=described, pieces=pieces, omits_ranges=False)
 
@@ -625,7 +620,7 @@ def _describe_piece(
     contents: Sequence[Shown],
     owners: Mapping[RowKey, RowOwner],
     *,
-    steps: Sequence[int] | None = None,
+    steps: pl.Expr | None = None,
 ) -> Piece:
     """Describe a trace.
 
@@ -634,7 +629,7 @@ def _describe_piece(
         title: Machine, rank or steps.
         contents: Its contents, encoded.
         owners: Of its rows.
-        steps: Numbers of its steps. Default: those of its ranks.
+        steps: Mask of its steps. Default: those of its ranks.
     """
     shown = [report for report in contents if isinstance(report, PlacedReport)]
     machines = {machine for machine, _ in owners}
@@ -643,19 +638,14 @@ def _describe_piece(
         lanes = run.training.lanes.filter(pl.col("machine").is_in(list(machines)))
         if ranks:
             lanes = lanes.filter(pl.col("rank").is_in(list(ranks)))
-        steps = (
-            run.training.steps.filter(pl.col("lane").is_in(lanes["lane"].implode()))["step"]
-            .unique()
-            .sort()
-            .to_list()
-        )
+        steps = pl.col("lane").is_in(lanes["lane"].implode())
     subtracks = [subtrack for report in shown for subtrack in report.drawn_subtracks()]
     return Piece(
         title=title,
         shown=shown,
         machines=tuple(machine for machine in _list_machines(run) if machine in machines),
         ranks=tuple(sorted(ranks)),
-        steps=tuple(steps),
+        steps=tuple(run.training.steps.filter(steps)["step"].unique().sort()),
         event_count=sum(subtrack.rows for subtrack in subtracks),
         slice_count=sum(subtrack.rows for subtrack in subtracks if subtrack.kind == "slices"),
     )

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 from nsys_pp.arrays.names import natural_key
 
+# Text in place of a secret that is part of a name.
 REMOVED = "removed"
-"""Text in place of a secret that is part of a name."""
 
 _LEAST_LETTERS = 4  # of a host or user name that is replaced inside other texts: shorter ones are words, too
 _PATH = re.compile(r"(?<![\w./\\~])(?:[A-Za-z]:)?(?:[/\\][\w.@+~%=,-]+){2,}")

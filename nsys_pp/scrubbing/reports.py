@@ -339,8 +339,8 @@ def _check_texts(path: Path, copy: Path) -> int:
     return len(removed)
 
 
+# Of a text that is searched for or taken for a secret: shorter ones occur by chance.
 LEAST_BYTES = 8
-"""Of a text that is searched for or taken for a secret: shorter ones occur by chance."""
 
 _MOST_BYTES = 64  # of a pattern: a longer text is searched for in pieces, as SQLite cuts it into pages
 

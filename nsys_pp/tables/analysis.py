@@ -27,10 +27,9 @@ from nsys_pp.frames.training import (
 from nsys_pp.tables.noise import Compared, compare_members, relate_to_peers, to_float
 from nsys_pp.training.whatif import WhatIf
 
+# Least excess of a slow rank, a slow stage, and a slow rank whose stage is unknown.
 LEAST_RANK_EXCESS, LEAST_STAGE_EXCESS, LEAST_UNKNOWN_EXCESS = 0.03, 0.05, 0.1
-"""Least excess of a slow rank, a slow stage, and a slow rank whose stage is unknown."""
 _JOB_COLUMNS = ("job", "outer", "kind", "lane", "step", "micro_batch", "compute_start_ns", "compute_ns")
-
 
 CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in CAUSES)
 POSITION_COLUMNS = tuple(f"{name.replace('-', '_')}_bubble_ns" for name in POSITION.categories)
@@ -168,10 +167,10 @@ class Stragglers(Struct, frozen=True, kw_only=True):
     stages: Compared
 
 
+# Share of the compute in steps, below which a verdict is not about them.
 LEAST_COVERED = 0.8
-"""Share of the compute in steps, below which a verdict is not about them."""
+# Steps, or lanes, of which the median shows what is usual.
 FEWEST = 3
-"""Steps, or lanes, of which the median shows what is usual."""
 
 
 def classify_training(training: Training) -> pl.DataFrame:

@@ -24,14 +24,14 @@ from nsys_pp.tables.noise import find_changes, to_float
 from nsys_pp.tables.training import LEAST_LINK_EXCESS, list_decodes, time_transfers
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
 
+# Least change of a time, as a share of it, that counts as a change.
 LEAST_CHANGE = 0.01
-"""Least change of a time, as a share of it, that counts as a change."""
+# Least change of a part of the step, as a share of the step, that counts as a change.
 LEAST_SHARE = 0.005
-"""Least change of a part of the step, as a share of the step, that counts as a change."""
+# Least change of the compute of a rank, as a share of it: GPUs of one kind differ by about as much.
 LEAST_RANK_CHANGE = 0.02
-"""Least change of the compute of a rank, as a share of it: GPUs of one kind differ by about as much."""
+# Metrics of kernels that do not communicate.
 KERNEL_TOTAL, KERNEL_MEAN = "total per lane", "mean of one"
-"""Metrics of kernels that do not communicate."""
 _LEAST_TIMED = 2  # transfers of a link in a step
 _FEW_STEPS = 2
 
@@ -198,22 +198,20 @@ def _shares(lanes: pl.DataFrame, subjects: tuple[str, ...]) -> pl.DataFrame:
         .filter(pl.col("span_ns") > 0)
         .sort("stage")
     )
-    parts = []
-    for subject, column in zip(subjects, columns, strict=True):
+    return pl.concat(
+        sums.with_columns(
+            subject=pl.lit(subject),
+            metric=pl.lit(metric),
+            unit=pl.lit(unit),
+            value=pl.col(column) / pl.col(over),
+            least=LEAST_SHARE * pl.col("span_ns") / pl.col(over),
+        ).pipe(conform, SAMPLE)
+        for subject, column in zip(subjects, columns, strict=True)
         for unit, metric, over in (
             ("fraction", "share of the step", "span_ns"),
             ("ns", "per lane", "lane_count"),
-        ):
-            parts.append(
-                sums.with_columns(
-                    subject=pl.lit(subject),
-                    metric=pl.lit(metric),
-                    unit=pl.lit(unit),
-                    value=pl.col(column) / pl.col(over),
-                    least=LEAST_SHARE * pl.col("span_ns") / pl.col(over),
-                ).pipe(conform, SAMPLE)
-            )
-    return pl.concat(parts)
+        )
+    )
 
 
 _SAMPLERS: Mapping[str, Callable[[Evidence], pl.DataFrame]] = {
@@ -335,20 +333,10 @@ _SHOWN = (
     Column("shown_unit", pl.String, "ms, ms each, or %", heading="Unit"),
     *("change_fraction", "noise_fraction", "verdict", "since_step", "stage", "metric", "subject"),
 )
-_CAPTION = (
-    "A, B: medians over complete steps; change: relative for times, in percentage points for shares of a "
-    "step; same: the change does not exceed noise"
-)
-_EMPTY = "nothing to compare: not both runs have any in complete steps"
-_NO_LINKS = (
-    "nothing to compare: in no complete step has a link two messages whose transfer is timed for certain;"
-    " those that are paired with doubt, buffered, or sent without a known receiver are left out"
-)
 _IS_CHANGE = pl.col("verdict") != "same"
 
-
+# `SAMPLE` of a run by name: `nsys_pp.frames.aggregates.SAMPLED`.
 Samples = Mapping[str, pl.DataFrame]
-"""`SAMPLE` of a run by name: `nsys_pp.frames.aggregates.SAMPLED`."""
 
 
 def compare_samples(a: Samples, b: Samples) -> dict[str, pl.DataFrame]:
@@ -456,30 +444,38 @@ def _add_units(table: pl.DataFrame) -> pl.DataFrame:
 
 
 _HIDDEN = "{} are the same within noise"
-_TABLES = (  # name, title, mask of the rows that are shown, and the sentence on the others
-    ("steps", "Steps", ALL_ROWS, ""),
-    ("bubbles", "Bubbles", _IS_CHANGE, _HIDDEN),
-    ("stages", "Stages", _IS_CHANGE, _HIDDEN),
-    ("ranks", "Ranks", _IS_CHANGE, "{} ranks are within noise"),
-    ("links", "Links", _IS_CHANGE, "{} links are within noise"),
-    ("kinds", "Jobs by kind", _IS_CHANGE, _HIDDEN),
-    ("families", "Families of kernels", _IS_CHANGE, _HIDDEN),
-    ("kernels", "Kernels", _IS_CHANGE, _HIDDEN),
-)
+# Tables by name, in the order in which they are written.
 TABLES: Mapping[str, Table[[Samples, Samples]]] = {
     name: Table(
         name=name,
         title=title,
         columns=_COLUMNS,
-        caption=_CAPTION,
-        empty=_NO_LINKS if name == "links" else _EMPTY,
+        caption=(
+            "A, B: medians over complete steps; change: relative for times, in percentage points for shares "
+            "of a step; same: the change does not exceed noise"
+        ),
+        empty=(
+            "nothing to compare: in no complete step has a link two messages whose transfer is timed for "
+            "certain; those that are paired with doubt, buffered, or sent without a known receiver are left "
+            "out"
+            if name == "links"
+            else "nothing to compare: not both runs have any in complete steps"
+        ),
         rows=partial(_compare, name=name),
         view=View(columns=_SHOWN, derive=_add_units, only=only, hidden=hidden),
     )
-    for name, title, only, hidden in _TABLES
+    for name, title, only, hidden in (
+        # name, title, mask of the rows that are shown, and the sentence on the others
+        ("steps", "Steps", ALL_ROWS, ""),
+        ("bubbles", "Bubbles", _IS_CHANGE, _HIDDEN),
+        ("stages", "Stages", _IS_CHANGE, _HIDDEN),
+        ("ranks", "Ranks", _IS_CHANGE, "{} ranks are within noise"),
+        ("links", "Links", _IS_CHANGE, "{} links are within noise"),
+        ("kinds", "Jobs by kind", _IS_CHANGE, _HIDDEN),
+        ("families", "Families of kernels", _IS_CHANGE, _HIDDEN),
+        ("kernels", "Kernels", _IS_CHANGE, _HIDDEN),
+    )
 }
-"""Tables by name, in the order in which they are written."""
-
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -492,7 +488,6 @@ _GATE = re.compile(
     r"\s*(?:stage\s+(?P<stage>\d{1,9})\s+)?(?P<metric>[a-z_]+?)(?P<b>_b)?\s*(?P<sign>>=|<=|>|<)"
     r"\s*(?P<number>[+-]?(?:\d{1,18}\.?\d{0,18}|\.\d{1,18}))\s*(?P<unit>%|ns|us|ms|s)\s*"
 )
-_FRAMES = ("steps", "bubbles", "stages", "kinds")
 
 
 class GateError(NsysPPError):
@@ -567,7 +562,7 @@ def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -
     Raises:
         GateError: The runs do not have what a gate is about.
     """
-    rows = pl.concat(comparison[name] for name in _FRAMES)
+    rows = pl.concat(comparison[name] for name in ("steps", "bubbles", "stages", "kinds"))
     return [failure for gate in gates if (failure := _check(gate, rows)) is not None]
 
 

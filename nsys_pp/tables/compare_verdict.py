@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.aggregates import RunFacts
-from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import CAUSE_WORDS
 from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Subject, Verdict
@@ -39,8 +38,6 @@ from nsys_pp.tables.words import (
 )
 from nsys_pp.training.whatif import WhatIf
 from nsys_pp.units import format_count
-
-_DIVIDED = ("steps", "ranks", "families", "kernels")
 
 
 class Comparison:
@@ -144,15 +141,15 @@ class Comparison:
 
 def _divide(samples: Samples, count: float) -> Samples:
     """Divide times of steps, ranks and kernels by the number of micro-batches."""
-    divided = dict(samples)
     is_total = ~pl.col("metric").str.starts_with(KERNEL_MEAN)
-    for name in _DIVIDED:
-        divided[name] = samples[name].with_columns(
+    divided = {
+        name: samples[name].with_columns(
             pl.when(is_total).then(pl.col("value", "least") / count).otherwise(pl.col("value", "least"))
         )
+        for name in ("steps", "ranks", "families", "kernels")
+    }
     metric = pl.concat_str("metric", pl.lit(", per micro-batch"))
-    divided["ranks"] = divided["ranks"].with_columns(metric=metric)
-    return divided
+    return {**samples, **divided, "ranks": divided["ranks"].with_columns(metric=metric)}
 
 
 EFFECT = pl.Enum(["same", "unknown", "noted", "large", "excluded"])
@@ -170,19 +167,16 @@ _COLUMNS = (
     Column("meaning", pl.String, "what the difference means for the comparison; null: no difference"),
 )
 
-
 _CAPTURE = (
     "no steps were found, so a step is the whole capture: its times depend on how much was recorded, and "
     "only means of single kernels can be compared beyond doubt"
 )
-
-
 _MIXTURE = (
     "prefills and decodes are not told apart, so times of steps depend on the requests that were served: "
     "only means of single kernels can be compared, and of the same requests"
 )
+# Ratio of the requests of decodes from which on their times differ for this reason.
 MOST_REQUESTS = 1.1
-"""Ratio of the requests of decodes from which on their times differ for this reason."""
 
 
 class ComparisonError(NsysPPError):
@@ -419,9 +413,10 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
         if a.steps == b.steps:
             meaning = "one recording, compared with itself"
         rows.append(("recordings", "the same", "the same", "noted", meaning))
-    frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
     order = pl.col("effect").replace_strict({"excluded": 0, "large": 1, "noted": 2, "unknown": 3, "same": 4})
-    return frame.sort(order, maintain_order=True).pipe(conform, build_table_schema(_COLUMNS))
+    return pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row").sort(
+        order, maintain_order=True
+    )
 
 
 def describe_comparability(table: pl.DataFrame) -> str:
@@ -580,15 +575,28 @@ def _describe_group(comparison: Comparison, rows: pl.DataFrame, *, stage: int | 
     row = of_group.row(0, named=True)
     if stage is None:
         label = f"all {len(rows)} ranks"
-        words = f"{label} compute"
         return _describe(
-            comparison, row, words, pl.lit(value=True), label=label, stage=None, kind="ranks", subject="run"
+            comparison,
+            row,
+            f"{label} compute",
+            pl.lit(value=True),
+            label=label,
+            stage=None,
+            kind="ranks",
+            subject="run",
         )
     label = f"stage {stage}"
     of_stage = f"{rows['subject'][0]} ({label})" if len(rows) == 1 else f"{label} ({len(rows)} ranks)"
-    words = f"{of_stage} computes"
-    lanes = pl.col("stage") == stage
-    return _describe(comparison, row, words, lanes, label=label, stage=stage, kind="stage", subject="stage")
+    return _describe(
+        comparison,
+        row,
+        f"{of_stage} computes",
+        pl.col("stage") == stage,
+        label=label,
+        stage=stage,
+        kind="stage",
+        subject="stage",
+    )
 
 
 def _describe(

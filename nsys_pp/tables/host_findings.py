@@ -33,15 +33,14 @@ from nsys_pp.tables.words import (
 from nsys_pp.training.whatif import MOST_UNKNOWN, Change, WhatIf, Work
 from nsys_pp.units import format_count
 
+# Least share of a single step, and of a step in a cause of all steps.
 LEAST_SHARE = 0.05
-"""Least share of a single step, and of a step in a cause of all steps."""
+# Most of an excess, of an interval, or of all steps: what is larger has this cause.
 MOST = 0.5
-"""Most of an excess, of an interval, or of all steps: what is larger has this cause."""
+# Least share of a time that is named: of idle time, of a call, or of a stack.
 LEAST_PART = 0.1
-"""Least share of a time that is named: of idle time, of a call, or of a stack."""
 _MOST_NAMED = 2  # calls, or causes
 _MOST_FUNCTIONS, _MOST_LANES = 3, 4
-_KINDS = ("OS call", "call")
 _CALLER = " < "
 
 
@@ -111,7 +110,7 @@ def _list_calls(rows: pl.DataFrame, whole: float) -> list[tuple[float, str]]:
     """List the calls with the largest shares; kinds overlap, so all of them have at most the whole time."""
     found = [
         (time_ns / whole, f"`{cut_name(name)}{'()' if kind == 'OS call' else ''}`")
-        for kind in _KINDS
+        for kind in ("OS call", "call")
         for name, time_ns in _sum_names(rows, kind).select("name", "time_ns").head(_MOST_NAMED).iter_rows()
     ]
     listed: list[tuple[float, str]] = []
@@ -130,7 +129,6 @@ def _sum_by_name(rows: pl.DataFrame, value: str) -> pl.DataFrame:
     return rows.group_by("name").agg(pl.col(value).sum()).sort(value, "name", descending=[True, False])
 
 
-_IN_FLIGHT = ("decode", "mixed")
 _UNKNOWN_WORK = ("waiting_ns", "other_ns")  # activities of a host that may only wait for requests
 
 
@@ -142,7 +140,7 @@ def list_gaps(evidence: Evidence) -> pl.DataFrame:
         `HOST_ACTIVITY_COLUMNS` without this part.
     """
     batches = evidence.training.batches.drop_nulls(["start_ns", "end_ns"]).sort("lane", "start_ns")
-    is_in_flight = pl.col("kind").cast(pl.String).is_in(_IN_FLIGHT).fill_null(value=False)
+    is_in_flight = pl.col("kind").cast(pl.String).is_in(["decode", "mixed"]).fill_null(value=False)
     in_flight = is_in_flight.shift(-1).over("lane").fill_null(value=False)
     following = batches.with_columns(in_flight=in_flight).drop_nulls("gap_ns")
     return following.select(
@@ -400,7 +398,6 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
 
 
 _LEAST_CAUSE = 0.02
-_WHEN = "in late launches"
 _LONG_GAP = 0.25  # of the idle time
 
 
@@ -524,7 +521,7 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
     name = "the GPU is" if len(lanes) == 1 else "GPUs are"
     late = [cause for cause in HOST_CAUSES if times.get(cause, 0.0) >= _LEAST_CAUSE * span]
     numbers = evidence.spans["step"].to_list()
-    hosts = describe_hosts(evidence, lanes, late, numbers, when=_WHEN) if late else ""
+    hosts = describe_hosts(evidence, lanes, late, numbers, when="in late launches") if late else ""
     return [
         Finding(
             kind="idle",
@@ -604,11 +601,6 @@ def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
 
 
 _MOST_OUTSIDE = 0.1  # of the capture, that lies outside the steps
-_PLACES = {
-    "between": "between them",
-    "before": "before the first one",
-    "after": "after the last one",
-}
 
 
 def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -622,7 +614,11 @@ def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
     rest = [
         f"{format_share(parts[part]['time_fraction'])} {place}, of it"
         f" {format_share(to_float(parts[part]['busy_fraction']))} compute"
-        for part, place in _PLACES.items()
+        for part, place in (
+            ("between", "between them"),
+            ("before", "before the first one"),
+            ("after", "after the last one"),
+        )
         if part in parts and parts[part]["time_fraction"] >= LEAST_SHARE
     ]
     absent = evidence.training.coverage.filter(part="absent").sort(

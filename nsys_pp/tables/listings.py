@@ -9,6 +9,7 @@ import polars as pl
 from nsys_pp.frames.conform import NAME, NO_NAME
 from nsys_pp.frames.table import Column, Table, View
 
+# Rows are those of `nsys_pp.explain_jobs`.
 NAME_TABLE = Table(
     name="names",
     title="Names of ranges",
@@ -32,7 +33,6 @@ NAME_TABLE = Table(
     empty="no ranges were recorded",
     rows=lambda names: names,
 )
-"""Rows are those of `nsys_pp.explain_jobs`."""
 
 
 def _describe_locations(table: pl.DataFrame) -> pl.DataFrame:
@@ -218,13 +218,6 @@ def _sort_by_nesting(table: pl.DataFrame) -> pl.DataFrame:
 
 
 _COUNTS = {"collective_count": "coll", "mpi_count": "mpi", "message_count": "msg"}
-_SOURCES_CLOCKS = {
-    "UTC": "UTC alone",
-    "given": "--offset",
-    "alone": "the only clock",
-    "same machine": "same machine",
-    "nothing": "nothing",
-}
 
 
 def build_clock_table(clocks: pl.DataFrame, labels: Sequence[str]) -> pl.DataFrame:
@@ -247,7 +240,17 @@ def _describe_sources(table: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col(column) > 0).then(pl.format("{} {}", column, pl.lit(word)))
         for column, word in _COUNTS.items()
     ]
-    shared = pl.col("source").replace_strict(_SOURCES_CLOCKS, default=None, return_dtype=pl.String)
+    shared = pl.col("source").replace_strict(
+        {
+            "UTC": "UTC alone",
+            "given": "--offset",
+            "alone": "the only clock",
+            "same machine": "same machine",
+            "nothing": "nothing",
+        },
+        default=None,
+        return_dtype=pl.String,
+    )
     return table.with_columns(
         report=pl.col("report") if table["machine"].is_duplicated().any() else pl.lit(None, pl.String),
         drift_ppm=pl.col("drift_ppm").fill_null(0),

@@ -22,8 +22,8 @@ from nsys_pp.arrays.search import number_rows
 from nsys_pp.frames.aggregates import KEYS, UNIT
 from nsys_pp.frames.conform import build_schema, conform
 
+# Probability of a false finding of one kind in a run whose samples are normal.
 FALSE_RATE = 0.002
-"""Probability of a false finding of one kind in a run whose samples are normal."""
 _MAD = 1.4826  # from a median absolute deviation to the standard deviation of normal values
 _PER_MEDIAN = 1.2533  # error of a median over that of a mean
 _EFFICIENCY = 0.37  # of a median absolute deviation, relative to a standard deviation

@@ -29,8 +29,6 @@ from nsys_pp.tables.summary import (
 from nsys_pp.units import NS_PER_MS
 
 _NO_CELL = "- / - / - / - / -"
-_VALUES = "Total / Avg / Max / Min / Ratio(%)"
-_UNIT = "times in ms"
 _EVENT_TYPES = {  # activity -> event type
     "span": "ProfileStep",
     "operators": "Operator",
@@ -55,7 +53,6 @@ _PHASES = {
 }
 _KERNEL_WIDTH, _OPERATOR_WIDTH = 90, 52
 _PARAMETERS = r"\([^()]*(?:\([^()]*\)[^()]*)*\)$"
-_GROUPS = tuple(column.name for column in GROUP_COLUMNS)
 _CALLS = Column("count", pl.Int64, "number of calls", heading="Calls", priority=9)
 _RATIO = Column("ratio", pl.String, "share in percent", heading="Ratio (%)", priority=9)
 
@@ -69,7 +66,7 @@ def _cell_column(side: str) -> Column:
         f"{side.lower()}_cell",
         pl.String,
         "the five values of a cell",
-        heading=f"{side} {_VALUES}",
+        heading=f"{side} Total / Avg / Max / Min / Ratio(%)",
         priority=9,
     )
 
@@ -111,10 +108,10 @@ def _lay_out(
     return replace(
         table,
         title=title,
-        caption=f"{_UNIT}. {table.caption}",
+        caption=f"times in ms. {table.caption}",
         totals=(),
         view=View(
-            columns=(*_GROUPS, *columns),
+            columns=(*(column.name for column in GROUP_COLUMNS), *columns),
             derive=derive,
             only=only,
             hidden="left out: {} rows, which Paddle's table lacks",

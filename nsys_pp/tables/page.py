@@ -47,9 +47,8 @@ def choose_steps(training: Training, lengths: pl.DataFrame) -> list[ShownStep]:
     ]
 
 
+# Most rows of a frame whose steps are not combined: a page of more is too large.
 MOST_CELLS = 400_000
-"""Most rows of a frame whose steps are not combined: a page of more is too large."""
-WAIT_CAUSES = tuple(cause for cause in BUBBLE_CAUSES if cause.startswith(("message", "collective")))
 _TIMES = ("span_ns", "compute_ns", "bubble_ns", "wait_ns", "late_ns")
 
 
@@ -65,7 +64,9 @@ def build_rank_steps(evidence: Evidence, *, most_cells: int = MOST_CELLS) -> pl.
     """
     rows = evidence.all_steps.with_columns(
         pl.col("start_ns", "end_ns") - evidence.training.zero_ns,
-        wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
+        wait_ns=pl.sum_horizontal(
+            f"{cause}_ns" for cause in BUBBLE_CAUSES if cause.startswith(("message", "collective"))
+        ),
         late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
         last_step="step",
         is_complete="is_whole",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nsys_pp.frames.training import Training
     from nsys_pp.tables.training import Work
 
+# Modules and names of tables, in the order in which they are written.
 _TRAINING = {
     "steps": "nsys_pp.tables.training:STEP_TABLE",
     "coverage": "nsys_pp.tables.training:COVERAGE_TABLE",
@@ -32,11 +33,12 @@ _TRAINING = {
     "critical": "nsys_pp.tables.training:CRITICAL_TABLE",
     "critical_path": "nsys_pp.tables.training:PATH_TABLE",
 }
-"""Modules and names of tables, in the order in which they are written."""
 
+# Tables by name, in the order in which they are written.
 TRAINING_TABLES: Registry[Table[[Training]]] = Registry(_TRAINING)
-"""Tables by name, in the order in which they are written."""
 
+# Tables that are built only if they are named. Reports are read once more for them
+# (`nsys_pp.frames.training`).
 REQUESTED_TABLES: Registry[Table[[Training, pl.DataFrame]]] = Registry(
     {
         "metrics": "nsys_pp.tables.training:METRIC_TABLE",
@@ -46,16 +48,11 @@ REQUESTED_TABLES: Registry[Table[[Training, pl.DataFrame]]] = Registry(
         "overhead": "nsys_pp.tables.training:OVERHEAD_TABLE",
     }
 )
-"""Tables that are built only if they are named.
 
-Reports are read once more for them (`nsys_pp.frames.training`).
-"""
-
+# Tables that also need the work of a step.
 WORK_TABLES: Registry[Table[[Training, Work]]] = Registry(
     {"utilisation": "nsys_pp.tables.training:UTILISATION_TABLE"}
 )
-"""Tables that also need the work of a step."""
-
 
 _SUMMARY = {
     "overview": "nsys_pp.tables.summary:OVERVIEW_TABLE",
@@ -76,9 +73,10 @@ _SUMMARY = {
     "os": "nsys_pp.tables.summary:OS_TABLE",
     "sync": "nsys_pp.tables.summary:SYNC_TABLE",
 }
+# Tables by name, in the order in which they are written.
 SUMMARY_TABLES: Registry[Table[[Summary, str]]] = Registry(_SUMMARY)
-"""Tables by name, in the order in which they are written."""
 
+# Tables that Paddle's Profiler has too, in its order.
 PADDLE_LAYOUTS = {
     name: f"nsys_pp.tables.paddle:PADDLE_{table}"
     for name, table in {
@@ -93,13 +91,11 @@ PADDLE_LAYOUTS = {
         "memory": "MEMORY_TABLE",
     }.items()
 }
-"""Tables that Paddle's Profiler has too, in its order."""
+# The same tables, in Paddle's layout where it has them, and with communication counted as there.
 PADDLE_TABLES: Registry[Table[[Summary, str]]] = Registry({**_SUMMARY, **PADDLE_LAYOUTS})
-"""The same tables, in Paddle's layout where it has them, and with communication counted as there."""
 
-
+# Name of the findings, which other commands show, too.
 VERDICT = "verdict"
-"""Name of the findings, which other commands show, too."""
 
+# Tables by name, in the order in which they are written.
 TABLES: Registry[Table[[Training]]] = Registry({VERDICT: "nsys_pp.tables.verdict:VERDICT_TABLE", **_TRAINING})
-"""Tables by name, in the order in which they are written."""

@@ -19,6 +19,7 @@ from nsys_pp.options import SUMMARY_GROUPS
 from nsys_pp.tables.training import TENSOR_CORE_COLUMNS, share_tensor_cores, sum_tensor_cores
 from nsys_pp.units import NS_PER_S, NS_PER_US
 
+# Columns of groups, the first columns of a table.
 GROUP_COLUMNS = (
     Column(
         "rank",
@@ -31,9 +32,8 @@ GROUP_COLUMNS = (
     Column("gpu", pl.String, "label of the GPU on its machine", is_group=True),
     Column("step", pl.Int64, "number of the step; null: outside all steps", is_group=True),
 )
-"""Columns of groups, the first columns of a table."""
 
-
+# Columns before the last one in groups of rows that have more than one rank (or GPU process).
 RANK_COLUMNS = (
     Column(
         "rank_min_ns",
@@ -44,15 +44,10 @@ RANK_COLUMNS = (
     Column("rank_max_ns", pl.Int64, "largest total of a rank"),
     Column("slowest_rank", pl.String, "rank with the largest total; null if all totals are 0"),
 )
-"""Columns before the last one in groups of rows that have more than one rank (or GPU process)."""
-
-SHARED_COLUMNS = (*GROUP_COLUMNS, *RANK_COLUMNS)
-"""Columns that any table of a summary can have in addition to its own."""
-
 
 _GROUP, _VALUE, _NUMBER = "_group", "_value", "process"
+# Columns that rows are grouped by: values of `SUMMARY_GROUPS`.
 Groups: TypeAlias = tuple[str, ...]
-"""Columns that rows are grouped by: values of `SUMMARY_GROUPS`."""
 
 
 def add_groups(frame: pl.DataFrame, summary: Summary, groups: Groups) -> pl.DataFrame:
@@ -197,7 +192,7 @@ def _define(
             maintain_order=True,
         )
 
-    return Table(rows=build_rows, extra_columns=SHARED_COLUMNS, **spec)
+    return Table(rows=build_rows, extra_columns=(*GROUP_COLUMNS, *RANK_COLUMNS), **spec)
 
 
 def _number_groups(table: pl.DataFrame, groups: Groups) -> pl.DataFrame:
@@ -266,27 +261,33 @@ def item_columns(host_fraction: str, gpu_fraction: str) -> tuple[Column, ...]:
     return (Column("count", pl.Int64, "number of items"), *columns)
 
 
-def describe_items(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def describe_items(
+    frame: pl.DataFrame, summary: Summary, groups: Groups, *, keys: Sequence[str]
+) -> pl.DataFrame:
     """Describe the distributions of times on the CPU and on GPUs.
 
     Args:
-        frame: Rows of `ITEM_AGGREGATES`, with the keys.
-        keys: Columns that identify an item.
+        frame: Rows of `ITEM_AGGREGATES`, with the columns of groups and the keys.
+        summary: The summary.
+        groups: Columns of groups.
+        keys: Columns that identify an item in its group.
 
     Returns:
-        The keys, `host_total_ns`, `host_mean_ns` and so on, likewise for `gpu_`, and `count`: the number of
-            items
-        on the CPU, else of items with operations on GPUs.
+        The groups and keys, `host_total_ns`, `host_mean_ns` and so on, likewise for `gpu_`, `count`: the
+        number of items on the CPU, else of items with operations on GPUs, and `RANK_COLUMNS` of the times on
+        GPUs if there are several ranks.
     """
+    by = [*groups, *keys]
     host, gpu = (
-        describe_distributions(merge_distributions(frame.filter(measure=side), keys)).select(
-            *keys, pl.exclude(keys).name.prefix(f"{side}_")
+        describe_distributions(merge_distributions(frame.filter(measure=side), by)).select(
+            *by, pl.exclude(by).name.prefix(f"{side}_")
         )
         for side in (HOST, GPU)
     )
-    return host.join(
-        gpu, on=list(keys), how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
+    rows = host.join(
+        gpu, on=by, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
     ).with_columns(count=pl.coalesce("host_count", "gpu_count"))
+    return add_ranks(rows, frame.filter(measure=GPU), summary, groups=groups, keys=keys, value="total")
 
 
 _COLUMNS = (
@@ -486,11 +487,9 @@ def _build_copies(summary: Summary, groups: Groups) -> pl.DataFrame:
     ops = summary.frames["op_aggregates"].filter(pl.col("kind").is_in(["memcpy", "memset"]))
     sizes = add_groups(summary.frames["copy_sizes"], summary, groups)
     described = describe_distributions(merge_distributions(sizes, by_name), unit="bytes").drop("count")
-    rows = join_by(sum_times(ops, summary, groups, keys=["name"]), described, by_name)
-    speed = pl.when(pl.col("total_ns") > 0).then(
-        pl.col("total_bytes").cast(pl.Float64) * NS_PER_S / pl.col("total_ns")
+    return join_by(sum_times(ops, summary, groups, keys=["name"]), described, by_name).with_columns(
+        bytes_per_s=share(pl.col("total_bytes").cast(pl.Float64) * NS_PER_S, "total_ns")
     )
-    return rows.with_columns(bytes_per_s=speed)
 
 
 COPY_TABLE = _define(
@@ -602,10 +601,6 @@ OS_TABLE = _define(
 )
 
 
-_FRACTION = Column("fraction", pl.Float64, "share of the span on the CPU")
-_ANY = "any of them"
-
-
 def _build_sync(summary: Summary, groups: Groups) -> pl.DataFrame:
     calls = (
         summary.frames["call_aggregates"]
@@ -614,7 +609,7 @@ def _build_sync(summary: Summary, groups: Groups) -> pl.DataFrame:
     )
     hosts = add_groups(summary.frames["host_times"], summary, groups)
     unions = hosts.filter((pl.col("activity") == "sync") & (pl.col("count") > 0)).with_columns(
-        name=pl.lit(_ANY)
+        name=pl.lit("any of them")
     )
     union = sum_by(unions, [*groups, "name"], count=pl.col("count").sum(), total_ns=pl.col("union_ns").sum())
     union = add_ranks(union, unions, summary, groups=groups, keys=["name"], value="union_ns")
@@ -629,7 +624,12 @@ SYNC_TABLE = _define(
     name="sync",
     title="Waiting for the GPU",
     columns=(
-        *(_FRACTION if column.name == "fraction" else column for column in TIME_COLUMNS),
+        *(
+            Column("fraction", pl.Float64, "share of the span on the CPU")
+            if column.name == "fraction"
+            else column
+            for column in TIME_COLUMNS
+        ),
         Column("name", pl.String, "name of the call"),
     ),
     caption=(
@@ -667,11 +667,10 @@ def _build_communication(summary: Summary, groups: Groups) -> pl.DataFrame:
         .when(call.is_in(_OF_WHOLE))
         .then(1.0)
     )
-    algorithm_bytes, bus_bytes = whole, whole * factor
     speeds = {
-        f"{best}{name}_bytes_per_s": pl.when(pl.col(duration) > 0).then(moved * NS_PER_S / pl.col(duration))
+        f"{best}{name}_bytes_per_s": share(moved * NS_PER_S, duration)
         for best, duration in (("", "median_ns"), ("best_", "min_ns"))
-        for name, moved in (("algorithm", algorithm_bytes), ("bus", bus_bytes))
+        for name, moved in (("algorithm", whole), ("bus", whole * factor))
     }
     return rows.with_columns(**speeds)
 
@@ -960,9 +959,7 @@ def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
     named = add_groups(items, summary, groups)
     # Steps of a process may have no range on the CPU: its phases there are in no step of the other processes.
     named = named.filter(on_gpu | pl.col("is_timed") | ~over(pl.col("is_timed").any(), groups))
-    rows = describe_items(named, [*groups, "phase"])
-    on_gpus = named.filter(pl.col("measure") == "gpu")
-    rows = add_ranks(rows, on_gpus, summary, groups=groups, keys=["phase"], value="total")
+    rows = describe_items(named, summary, groups, keys=["phase"])
     is_step = pl.col("phase") == _STEP
     # Without phases, a step that covers the whole capture holds no information.
     has_phases = over((~is_step).any(), groups)
@@ -1080,9 +1077,6 @@ FAMILY_TABLE = _define(
 )
 
 
-_LEVELS = ["operator", "inner", "kernel"]
-
-
 def _build_operators(summary: Summary, groups: Groups) -> pl.DataFrame:
     items = summary.frames["item_aggregates"].filter(pl.col("item") == "operator")
     named = add_groups(items, summary, groups).with_columns(
@@ -1090,9 +1084,7 @@ def _build_operators(summary: Summary, groups: Groups) -> pl.DataFrame:
         inner=pl.col("inner").cast(pl.String),
         kernel=pl.col("kernel").cast(pl.String),
     )
-    rows = describe_items(named, [*groups, *_LEVELS])
-    on_gpus = named.filter(pl.col("measure") == "gpu")
-    rows = add_ranks(rows, on_gpus, summary, groups=groups, keys=_LEVELS, value="total")
+    rows = describe_items(named, summary, groups, keys=["operator", "inner", "kernel"])
     is_inner, is_kernel = pl.col("inner").is_not_null(), pl.col("kernel").is_not_null()
     is_top = ~is_inner & ~is_kernel
     of_operator, of_inner = [*groups, "operator"], [*groups, "operator", "inner"]
@@ -1104,25 +1096,29 @@ def _build_operators(summary: Summary, groups: Groups) -> pl.DataFrame:
         parent = pl.when(is_top).then(whole).when(is_kernel).then(inner).otherwise(operator)
         rows = rows.with_columns(share(total, parent).alias(f"{side}_fraction"))
     value = pl.col("host_total_ns")
-    ordered = rows.with_columns(
-        name=pl.when(is_kernel)
-        .then(2 * _INDENT + pl.col("kernel"))
-        .when(is_inner)
-        .then(_INDENT + pl.col("inner"))
-        .otherwise("operator")
-    ).sort(
-        value.filter(is_top).first().over(of_operator),
-        "operator",
-        is_inner,  # own kernels come first: below an inner operator they would look like kernels of that one
-        value.filter(~is_kernel).first().over(of_inner),
-        "inner",
-        is_kernel,
-        "gpu_total_ns",
-        "kernel",
-        descending=[True, False, False, True, False, False, True, False],
-        nulls_last=True,
+    return (
+        rows.with_columns(
+            name=pl.when(is_kernel)
+            .then(2 * _INDENT + pl.col("kernel"))
+            .when(is_inner)
+            .then(_INDENT + pl.col("inner"))
+            .otherwise("operator")
+        )
+        .sort(
+            value.filter(is_top).first().over(of_operator),
+            "operator",
+            # own kernels come first: below an inner operator they would look like kernels of that one
+            is_inner,
+            value.filter(~is_kernel).first().over(of_inner),
+            "inner",
+            is_kernel,
+            "gpu_total_ns",
+            "kernel",
+            descending=[True, False, False, True, False, False, True, False],
+            nulls_last=True,
+        )
+        .with_row_index("_order")
     )
-    return ordered.with_row_index("_order")
 
 
 OPERATOR_TABLE = _define(

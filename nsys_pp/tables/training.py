@@ -169,16 +169,13 @@ STAGE_FAMILY_TABLE = _define_families(
     caption=f"{_BY_NAME}; kernels of complete steps; empty where no stage is known",
 )
 
-
+# Links of one kind that differ by less than this share are equally fast.
 LEAST_LINK_EXCESS = 0.25
-"""Links of one kind that differ by less than this share are equally fast."""
+# Fewer messages do not show that a link is slow.
 LEAST_MESSAGES = 6
-"""Fewer messages do not show that a link is slow."""
+# Fewer messages show it only where they exceed each limit twofold. Some of them may share one cause, as
+# congestion for a while.
 FEW_MESSAGES = 20
-"""Fewer messages show it only where they exceed each limit twofold.
-
-Some of them may share one cause, as congestion for a while.
-"""
 _NOISE_SPREADS = 3
 
 _PAIR = ["sender", "receiver"]
@@ -619,10 +616,8 @@ KIND_TABLE = Table(
 
 def build_step_table(training: Training) -> pl.DataFrame:
     """Build the rows of `STEP_TABLE`, by step."""
-    lanes = sum_lane_steps(training)
     bubble = pl.col("bubble_ns") / pl.col("span_ns")
     worst = bubble.fill_nan(None).arg_max()
-    ideal = pl.col("ideal_bubble_ns").sum() / (pl.col("ideal_span_ns").sum())
     comparable = list_comparable_steps(training.steps, training.lanes)
     excess = pl.col("excess_fraction")
     second = excess.get(1, null_on_oob=True).fill_null(0.0)
@@ -638,7 +633,8 @@ def build_step_table(training: Training) -> pl.DataFrame:
         )
     )
     return (
-        lanes.join(training.lanes.select("lane", "label"), on="lane", how="left")
+        sum_lane_steps(training)
+        .join(training.lanes.select("lane", "label"), on="lane", how="left")
         .join(training.steps.select("lane", "step", "is_partial", "source"), on=["lane", "step"], how="left")
         .group_by("step")
         .agg(
@@ -649,7 +645,7 @@ def build_step_table(training: Training) -> pl.DataFrame:
             bubble_fraction=pl.col("bubble_ns").sum() / pl.col("span_ns").sum(),
             worst_bubble_fraction=bubble.get(worst),
             worst_lane=pl.col("label").get(worst),
-            ideal_bubble_fraction=ideal,
+            ideal_bubble_fraction=pl.col("ideal_bubble_ns").sum() / pl.col("ideal_span_ns").sum(),
             source=pl.col("source").max().cast(pl.String).replace("range", None),
             is_partial=pl.col("is_partial").any(),
         )
@@ -906,8 +902,6 @@ UTILISATION_TABLE: Table[[Training, Work]] = Table(
 
 
 _NAME_WIDTH = 40  # on a terminal: some programs write whole records as names
-_RANGE = pl.col("range")
-_IS_LONG = _RANGE.str.len_chars() > _NAME_WIDTH
 _GAP = ["lane", "start_ns", "end_ns"]
 
 
@@ -1012,7 +1006,9 @@ GAP_TABLE = Table(
             *("call", "call_fraction", "os_call", "os_call_fraction", "launch_delay_ns"),
         ),
         derive=lambda gaps: gaps.with_columns(
-            range=pl.when(_IS_LONG).then(_RANGE.str.head(_NAME_WIDTH - 1) + "…").otherwise(_RANGE)
+            range=pl.when(pl.col("range").str.len_chars() > _NAME_WIDTH)
+            .then(pl.col("range").str.head(_NAME_WIDTH - 1) + "…")
+            .otherwise("range")
         ),
         only=pl.int_range(pl.len()) < 10,
         hidden="the longest gaps: {} that are kept, 50 per lane and 3 per step",
@@ -1027,10 +1023,9 @@ def build_overhead_table(training: Training, overheads: pl.DataFrame) -> pl.Data
         training: The training.
         overheads: `LANE_OVERHEADS` of it.
     """
-    labels = training.lanes.select("lane", "label")
-    held = overheads.filter(pl.col("time_ns") > 0)  # others are flushes on threads that do not launch
     return (
-        held.join(labels, on="lane", how="left")
+        overheads.filter(pl.col("time_ns") > 0)  # others are flushes on threads that do not launch
+        .join(training.lanes.select("lane", "label"), on="lane", how="left")
         .with_columns(share=pl.col("time_ns") / pl.col("step_ns"))
         .group_by("step", "name", "is_of_profiler")
         .agg(
@@ -1762,9 +1757,7 @@ def describe_clocks(training: Training, sums: pl.DataFrame) -> list[str]:
         .drop_nulls("step")
         .with_columns(clock=pl.col("integral") / pl.col("time_ns"))
         .join(training.lanes.select("lane", "label", "machine", "gpu"), on="lane")
-        .with_columns(
-            usual=pl.col("clock").median().over("lane"), step_count=pl.len().over("lane"), share=pl.lit(0.0)
-        )
+        .with_columns(usual=pl.col("clock").median().over("lane"), step_count=pl.len().over("lane"))
         .with_columns(share=pl.col("clock") / pl.col("usual"))
     )
     return [*_describe_falls(training, clocks), *_describe_low(clocks)]

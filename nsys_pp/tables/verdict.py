@@ -218,10 +218,10 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
     # the excess of a slow link has its own finding
     slow_ns = sum(finding.gain_ns for finding in earlier if finding.kind == "link")
     lane_steps = evidence.lane_steps
-    known, unknown = {}, {}
-    for words, name in _KINDS.items():
-        known[words] = to_float(lane_steps[f"{name}_transfer_ns"].mean())
-        unknown[words] = to_float(lane_steps[f"{name}_ns"].mean())
+    known, unknown = (
+        {words: to_float(lane_steps[f"{name}{part}_ns"].mean()) for words, name in _KINDS.items()}
+        for part in ("_transfer", "")
+    )
     total = sum(known.values()) + sum(unknown.values())
     if evidence.share(total - slow_ns) < LEAST_SHARE:
         return []
@@ -479,10 +479,12 @@ def _name_cause(
     return f" ({words} of {evidence.labels[lane]}: {time} more)", evidence.labels[lane], lane
 
 
-STRAGGLER_KIND = pl.Enum(["stage", "rank", "link"])
 _STRAGGLER_COLUMNS = (
     Column(
-        "what", STRAGGLER_KIND, "stage, rank (compared with the ranks of its stage), or link", heading="Kind"
+        "what",
+        pl.Enum(["stage", "rank", "link"]),
+        "stage, rank (compared with the ranks of its stage), or link",
+        heading="Kind",
     ),
     Column("label", pl.String, "name of the stage, rank or link", heading="Straggler"),
     Column("stage", pl.Int64, "the stage, or that of the rank, or of the sender of a link"),
@@ -712,19 +714,17 @@ def _describe_slow(
         balanced = 1 + worst.excess_fraction / staged["stage"].n_unique()
         factors = {lane: balanced * (1 - excess if lane in slow else 1.0) for lane in staged["lane"]}
         gain_ns, gain = predict_gain(evidence, lambda run: run.scale(factors, steps=steps), most_ns, share)
+        why = f", with {format_percent(more)} more kernels"
     else:
         gain_ns, gain = predict_gain(
             evidence, lambda run: run.heal_work(lanes, others, steps=steps), most_ns, share
         )
-    length_ns = to_float(evidence.spans.filter(pl.col("step").is_in(steps))["span_ns"].median())
-    if more >= _MORE_KERNELS:
-        why = f", with {format_percent(more)} more kernels"
-    else:
         why = describe_families(evidence, lanes, others, steps)
         if evidence.share(gain_ns) >= LEAST_GAIN * share:
             why += describe_low_clock(evidence, lanes, others, steps)
     of_steps = f"of a step of {format_time(evidence.step_ns)}"
     if len(steps) < evidence.step_count:
+        length_ns = to_float(evidence.spans.filter(pl.col("step").is_in(steps))["span_ns"].median())
         of_steps = f"of {'that step' if len(steps) == 1 else 'its steps'} of {format_time(length_ns)}"
     # inferred jobs and graphs that may hold waits leave a comparison doubtful
     jobs = evidence.training.jobs
@@ -794,6 +794,7 @@ def _describe_waiting(evidence: Evidence, members: Sequence[int]) -> str:
     return f"; {name} waits longest{' for it' * (len(members) == 1)}"
 
 
+# Functions of the evidence and of the findings of those before, some of which explain later ones.
 FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     find_slow_members,
     host_findings.find_host_stalls,
@@ -811,7 +812,7 @@ FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     host_findings.describe_losses,
     host_findings.describe_clocks,
 )
-"""Functions of the evidence and of the findings of those before, some of which explain later ones."""
+# The same, where steps miss much of the compute.
 OF_CAPTURE: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     host_findings.describe_coverage,
     host_findings.find_idle_time,
@@ -819,11 +820,10 @@ OF_CAPTURE: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] =
     host_findings.describe_losses,
     host_findings.describe_clocks,
 )
-"""The same, where steps miss much of the compute."""
+# Kinds that limit what the others say.
 LIMITS = ("coverage", "missing", "losses", "clocks")
-"""Kinds that limit what the others say."""
+# Kinds that describe the run and name no object.
 CONTEXT = frozenset({"bubble", "requests", *LIMITS})
-"""Kinds that describe the run and name no object."""
 _OF_ANY_GAIN = CONTEXT | {"communication", "idle"}  # their gain may be unknown
 
 

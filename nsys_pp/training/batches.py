@@ -105,9 +105,6 @@ def _sum_kernels(row: Int64s, ops: LaunchedOps, count: int) -> list[pl.Series]:
     return series
 
 
-_OTHER = HOST_ACTIVITIES.index("other")
-
-
 def build_gap_activities(
     gaps: pl.DataFrame,
     *,
@@ -155,7 +152,7 @@ def build_gap_activities(
         thread_key=pl.lit(0, pl.Int64)
     )
     activity = np.where(activity < 0, _find_activities(np.zeros_like(of_thread), time, anywhere), activity)
-    activity = np.where(activity < 0, _OTHER, activity)
+    activity = np.where(activity < 0, HOST_ACTIVITIES.index("other"), activity)
     total = np.zeros((len(gaps), len(HOST_ACTIVITIES)), dtype=np.int64)
     np.add.at(total, (rows[gap], activity), length)
     return pl.DataFrame(

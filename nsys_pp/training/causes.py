@@ -380,7 +380,6 @@ def _find_position_changes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> tup
 # greatest error of two clocks for the search of members: a wider one would join unrelated collectives
 MAX_BOUND_NS = 250_000
 
-
 _CLOSE_NS = 5_000
 _SAMPLE = 40  # collectives of a stream compared to find its members
 _ENOUGH = 10  # of them to measure how closely they end together

@@ -17,7 +17,6 @@ from nsys_pp.arrays.columns import (
     index_rows,
     is_among,
     list_distinct,
-    mark_categories,
     numbers,
     pick,
 )
@@ -30,8 +29,8 @@ from nsys_pp.frames.training import JOB_KIND, JOB_RANGES, JOBS, MESSAGE_KINDS, S
 from nsys_pp.training.launched import LaunchedOps, list_devices, number_devices
 from nsys_pp.training.names import NAMED_JOBS, find_parents
 
+# Kinds of jobs with work on several threads, as in PyTorch's autograd.
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
-"""Kinds of jobs with work on several threads, as in PyTorch's autograd."""
 _NAMED = {  # columns of `NAMED_JOBS` and of `JOBS`
     **{name: name for name in NAMED_JOBS if name in JOBS and name not in ("start_ns", "end_ns")},
     "start_ns": "host_start_ns",
@@ -221,10 +220,8 @@ def list_job_ranges(jobs: pl.DataFrame) -> pl.DataFrame:
     return index_rows(jobs[JOB_RANGES.names()], rows[first])
 
 
-_IS_SCHEDULED = mark_categories(JOB_KIND, SCHEDULED_KINDS)
 _LEAST_SHARE = 0.5  # of the steps, that contain a name
 _MOST_PER_STEP = 64  # more ranges in a step are operators, not phases
-_NUMBER = r"[0-9]+"
 
 
 def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
@@ -244,7 +241,7 @@ def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.
         forward or a backward, without steps, and for steps that contain more ranges than phases would be.
     """
     nothing = NAMED_JOBS.to_frame()
-    if step_ranges.is_empty() or _IS_SCHEDULED[numbers(named_jobs["kind"])].any():
+    if step_ranges.is_empty() or named_jobs["kind"].is_in(SCHEDULED_KINDS).any():
         return nothing
     threads = step_ranges["thread_key"].unique()
     own = ranges.filter(pl.col("thread_key").is_in(threads.implode()), pl.col("end_thread_key").is_null())
@@ -267,7 +264,7 @@ def _list_inside(ranges: pl.DataFrame, parent: Int64s, is_around: Bools) -> Bool
     is_phase = np.zeros(len(ranges), dtype=np.bool_)
     if len(inside) == 0 or len(inside) > _MOST_PER_STEP * is_around.sum():
         return is_phase
-    folded = ranges["name"][inside].cast(pl.String).str.replace_all(_NUMBER, "0")
+    folded = ranges["name"][inside].cast(pl.String).str.replace_all("[0-9]+", "0")
     counts = pl.DataFrame({"name": folded, "around": around}).with_columns(
         share=pl.col("around").n_unique().over("name") / int(is_around.sum())
     )
@@ -310,8 +307,8 @@ def _number(gaps: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
     return conform_part(gaps.with_columns(range_id=range_id, is_open=pl.lit(value=False)), NAMED_JOBS)
 
 
+# Name of a backward that no range names: what is launched between a forward and the optimizer after it.
 BY_POSITION = "backward (by position)"
-"""Name of a backward that no range names: what is launched between a forward and the optimizer after it."""
 
 
 def list_unmarked_backwards(named_jobs: pl.DataFrame) -> pl.DataFrame:

@@ -23,16 +23,13 @@ _JOB_COLUMNS = [
     *("start_ns", "end_ns", "compute_start_ns", "compute_end_ns", "host_end_ns"),
 ]
 _BEFORE = "_before"  # suffix of the columns of the lane before
+# Largest error of the delay between two lanes, in durations of a forward, for which their order is known.
 _MOST_ERROR = 0.5
-"""Largest error of the delay between two lanes, in durations of a forward, for which their order is known."""
+# Limits between stages, in durations of a forward. A lane is of a later stage than another one if its first
+# forward begins after the other one's ends, or up to `_NOISE` before. It is of the same stage only if its
+# first forward begins at least `_MARGIN` before that. Delays between these limits are ambiguous: replicas may
+# begin at different times, and a slow GPU delays its replica.
 _NOISE, _MARGIN = 0.05, 0.2
-"""Limits between stages, in durations of a forward.
-
-A lane is of a later stage than another one if its first forward begins after the other one's ends, or up to
-`_NOISE` before. It is of the same stage only if its first forward begins at least `_MARGIN` before that.
-Delays between these limits are ambiguous: replicas may begin at different times, and a slow GPU delays its
-replica.
-"""
 _NEARLY_ALL = 0.9  # of the steps of a lane, in which it receives before its first forward, or does not
 _NONE = -1
 

@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, mark_categories, numbers, pack
+from nsys_pp.arrays.columns import NEVER, are_among, find_distinct, index_rows, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, OP_KIND
+from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS
 
 _DEVICE = ["process_key", "device_id"]
 
@@ -50,8 +50,8 @@ def repeat_devices(devices: pl.DataFrame, index: Int64s) -> list[pl.Series]:
     return [column.new_from_index(0, len(index)) for column in devices]
 
 
+# An operation that starts later than this after its launch, or its holder, is not explained by it.
 LATE_NS = 50_000
-"""An operation that starts later than this after its launch, or its holder, is not explained by it."""
 
 _LEAST_SHARE = 0.2  # of the kernel time of the stream of the device with most
 
@@ -72,10 +72,6 @@ def mark_main_streams(group: Int64s, stream: Int64s, *, is_compute: Bools, durat
     np.maximum.at(most, device, total)
     has_kernels = np.bincount(number, weights=is_compute) > 0
     return np.asarray((has_kernels & (total >= _LEAST_SHARE * most[device]))[number])
-
-
-_IS_KERNEL = mark_categories(OP_KIND, KERNEL_KINDS)
-_IS_COPY = mark_categories(OP_KIND, ("memcpy", "memset"))
 
 
 class LaunchedOps:
@@ -120,9 +116,7 @@ class LaunchedOps:
         self.stream = pack(self.device, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
         self.start, self.end = numbers(gpu_ops["start_ns"]), numbers(gpu_ops["end_ns"])
         self.names, self.calls = list_names(gpu_ops["name"]), list_names(api_calls["name"])
-        kind = numbers(gpu_ops["kind"])
-        self.is_kernel: Bools = _IS_KERNEL[kind]
-        self.is_copy: Bools = _IS_COPY[kind]
+        self.is_kernel, self.is_copy = are_among(gpu_ops["kind"], KERNEL_KINDS, ("memcpy", "memset"))
         self.is_communication: Bools = gpu_ops["is_communication"].to_numpy()
         self.is_compute: Bools = ~self.is_communication & self.is_kernel
         self.is_main = mark_main_streams(

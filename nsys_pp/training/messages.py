@@ -26,7 +26,6 @@ from nsys_pp.arrays.columns import (
     as_numbers,
     gather_rows,
     is_among,
-    mark_categories,
     numbers,
     pick,
 )
@@ -42,7 +41,6 @@ from nsys_pp.frames.training import (
     DOUBTFUL,
     DOUBTFUL_TEXTS,
     FIRST_FORWARDS,
-    JOB_KIND,
     MESSAGE_KINDS,
     MESSAGES,
     MPI_PAIRS,
@@ -57,7 +55,6 @@ from nsys_pp.units import format_count
 
 _DEVICE = ["process_key", "device_id"]
 _OF_OPERATION = ("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")
-_IS_MESSAGE = mark_categories(JOB_KIND, MESSAGE_KINDS)
 _NAMED = ("direction", "micro_batch", "chunk", "virtual_stage")
 
 
@@ -176,7 +173,7 @@ def _find_jobs(rows: Int64s, jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     of_thread, start, end, outer_id = (numbers(jobs[name])[ranges] for name in columns)
     nearest = find_last(thread, launch, of_thread, start)
     above = find_rows(range_id[ranges], outer_id)
-    is_message = _IS_MESSAGE[numbers(jobs["kind"])[ranges]]
+    is_message = is_among(jobs["kind"], MESSAGE_KINDS)[ranges]
     around = np.append(find_unmarked(above, ~is_message), -1)
     row = np.where(np.append(is_message, True)[nearest], nearest, around[nearest])
     row[np.append(end, NEVER)[row] < launch_end] = -1  # messages are not inside each other
@@ -187,11 +184,9 @@ _NCCL_PEER, _NAMED_PEER = "peer and order", "named peer and order"
 _ONLY, _STAGES = "only peer and order", "stages and order"
 _SLICE = ("replica", "tensor")
 _OTHER = "_of_receive"  # suffix of the columns of the receive of a pair
+# Least share of the pairs of a channel, or of two streams, that end together if it is right. A kernel of
+# several messages does not.
 MOSTLY = 0.8
-"""Least share of the pairs of a channel, or of two streams, that end together if it is right.
-
-A kernel of several messages does not.
-"""
 _FEW = 5  # pairs below which ends that differ, or agree, may be chance
 _RECOGNISED = (
     0.3  # share of the sends of a channel whose receive is recognised, from which the rest is counted

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import (
     NEVER,
+    are_among,
     as_numbers,
     gather,
     gather_rows,
@@ -24,7 +25,6 @@ from nsys_pp.arrays.columns import (
     index_rows,
     is_among,
     keep_rows,
-    mark_categories,
     numbers,
 )
 from nsys_pp.arrays.intervals import find_parents as find_enclosing
@@ -58,7 +58,6 @@ _JOB_KEYS = ("kind", "pattern", "direction", "role", "domain", "category")
 _STEP_KEYS = ("pattern", "batch", "domain", "category")
 _FILE_KEYS = ("title", "signs", "suffix", "job", "step")
 EMITTED_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"  # what PyTorch's emit_nvtx appends to names
-
 
 # Classes of Unicode digits and letters make expressions many times slower.
 _ASCII = {"d": "[0-9]", "w": "[0-9A-Za-z_]"}
@@ -340,15 +339,9 @@ def _check_expression(pattern: str, where: str) -> None:
 _LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognised as steps
 _LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
 _LEAST_OF_INFERENCE = 1  # a capture of decodes has one name, a long one
-_PLAIN = "plain"  # names that other presets read, too, are theirs
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
 _KEYS = ("name", "domain", "category")
 _DATA, _OTHER = map(JOB_KINDS.index, ("data", "other"))
-_IS_MESSAGE = mark_categories(JOB_KIND, MESSAGE_KINDS)
-_IS_BACKWARD = mark_categories(JOB_KIND, ("backward", "forward_backward"))
-_IS_BACKWARD_PART = mark_categories(
-    JOB_KIND, ("recompute", "weight_gradient")
-)  # often on threads of their own
 
 
 def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -376,13 +369,13 @@ def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
         name = numbers(jobs["name"], null=-1)
         is_dropped &= (kind != _OTHER) | (name[parent] == name)
     if is_inner.any():
-        is_dropped |= is_inner & has_marked_line(parent, _IS_MESSAGE[kind])[parent]
+        is_dropped |= is_inner & has_marked_line(parent, is_among(jobs["kind"], MESSAGE_KINDS))[parent]
 
     outer = find_unmarked(parent, is_dropped)
     range_id = jobs["range_id"].to_numpy()
     outer_id = as_numbers("outer_id", np.where(outer >= 0, range_id[outer], NEVER))
     kept = keep_rows(jobs.hstack([outer_id]), ~is_dropped)
-    return _nest_backward_parts(kept, kind[~is_dropped])
+    return _nest_backward_parts(kept)
 
 
 def find_parents(jobs: pl.DataFrame, is_nestable: Bools) -> Int64s:
@@ -402,12 +395,11 @@ def find_parents(jobs: pl.DataFrame, is_nestable: Bools) -> Int64s:
     return parent
 
 
-def _nest_backward_parts(jobs: pl.DataFrame, kind: Int64s) -> pl.DataFrame:
-    """Find the backwards around recomputation and weight gradients on other threads.
-
-    `kind`: code of each kind.
-    """
-    is_backward, is_part = _IS_BACKWARD[kind], _IS_BACKWARD_PART[kind]
+def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find the backwards around recomputation and weight gradients on other threads."""
+    is_backward, is_part = are_among(
+        jobs["kind"], ("backward", "forward_backward"), ("recompute", "weight_gradient")
+    )
     if not is_backward.any() or not is_part.any():
         return jobs
     is_part &= ~has_value(jobs["outer_id"])
@@ -654,8 +646,6 @@ HALVES = build_schema(
     },
     name="HALVES",
 )
-_SEND_RECEIVE = JOB_KINDS.index("send_receive")
-_BETWEEN = r"[_;,+& ]*"  # characters between the joined names
 
 
 def split_names(named_jobs: pl.DataFrame, rules: Rules) -> pl.DataFrame:
@@ -668,7 +658,7 @@ def split_names(named_jobs: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     Returns:
         `HALVES`; without the names that no pair of rules matches, or pairs of different directions.
     """
-    rows = np.flatnonzero(numbers(named_jobs["kind"]) == _SEND_RECEIVE)
+    rows = np.flatnonzero(is_among(named_jobs["kind"], ("send_receive",)))
     if not len(rows):
         return HALVES.to_frame()
     frame = list_names(named_jobs["name"][rows]).texts.drop_nulls().sort().to_frame("name")
@@ -680,7 +670,7 @@ def split_names(named_jobs: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     for send, receive in product(sends, receives):
         halves = [_rename_groups(send, "send"), _rename_groups(receive, "receive")]
         for first, second in (halves, halves[::-1]):
-            pattern = anchor_pattern(f"(?:{first}){_BETWEEN}(?:{second})")
+            pattern = anchor_pattern(f"(?:{first})[_;,+& ]*(?:{second})")
             matched = frame.filter(pl.col("name").str.contains(pattern))
             groups = [name for name in _GROUP.findall(pattern) if name in HALVES]
             values = pl.col("name").str.extract_groups(pattern)
@@ -703,7 +693,6 @@ def _rename_groups(rule: Rule, half: str) -> str:
     return _GROUP.sub(lambda match: f"(?P<{half}_{match[1]}>", rule.pattern)
 
 
-_FOLDED = r"[0-9]+"
 NAME_READINGS = build_schema(
     {  # one row per range, by range_id
         "range_id": pl.Int64,
@@ -733,7 +722,7 @@ def read_names(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         .cast(pl.String)
         .fill_null("")
         .str.replace(EMITTED_SUFFIX, "")
-        .str.replace_all(_FOLDED, "#")
+        .str.replace_all("[0-9]+", "#")
     )
     return (
         ranges.sort("range_id")
@@ -809,7 +798,8 @@ def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
     sum_of = {name: int(count[is_read].sum()) for name, is_read in readings.items()}
     chosen: list[Preset] = []
     is_known = np.zeros(len(texts), dtype=np.bool_)
-    for name in sorted(sum_of, key=lambda name: (-sum_of[name], name == _PLAIN)):
+    # names that "plain" and other presets read are theirs
+    for name in sorted(sum_of, key=lambda name: (-sum_of[name], name == "plain")):
         if (readings[name] & ~is_known).any():
             chosen.append(load_preset(name))
             is_known |= readings[name]
@@ -858,9 +848,6 @@ def _find_signed(names: pl.DataFrame) -> list[Preset]:
     return [preset for preset in list_presets() if has(preset)] if len(names) else []
 
 
-_NUMBERED_PART = r"\.[0-9]+\b"
-
-
 def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
     """Find operators by name, and remove the numbers of single calls from their names.
 
@@ -880,7 +867,7 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
         for table in ("operator", "communication")
     )
     # modules of a model have numbers in their paths: `FSDP::forward (blocks.18.mlp)`
-    name = pl.col("name").str.replace_all(_NUMBERED_PART, ".#").cast(NAME)
+    name = pl.col("name").str.replace_all(r"\.[0-9]+\b", ".#").cast(NAME)
     read = (
         names.keys.select(key=pl.int_range(pl.len(), dtype=pl.UInt32))
         .join(operators.select("key", name), on="key", how="left", maintain_order="left")

@@ -16,8 +16,8 @@ import polars as pl
 from nsys_pp.frames.training import JOB_KIND
 from nsys_pp.options import SCHEDULES
 
+# What a job does; a combined job is a forward and a backward.
 WAYS = ("forward", "backward", "weight")
-"""What a job does; a combined job is a forward and a backward."""
 
 # Tokens of jobs: kind, chunk, chunk of the backward of a combined job.
 _Token = tuple[str, int, int | None]

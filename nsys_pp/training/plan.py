@@ -22,12 +22,10 @@ from nsys_pp.training.orders import order_jobs
 from nsys_pp.training.schedule import find_virtual_stage
 from nsys_pp.training.whatif import Change, WhatIf
 
+# Least and largest share of a backward that is of its weight gradients, where they are not recorded apart.
+# They are half of the backward of a matrix product; attention and norms have none or few, and are taken to be
+# a third of a backward at most.
 WEIGHT_SHARES = (1 / 3, 1 / 2)
-"""Least and largest share of a backward that is of its weight gradients, where they are not recorded apart.
-
-They are half of the backward of a matrix product; attention and norms have none or few, and are taken to be a
-third of a backward at most.
-"""
 
 
 class Order(Struct, frozen=True):

@@ -52,13 +52,12 @@ MEMBERS = build_schema(
     name="MEMBERS",
 )
 
+# Code of the cause of time outside the steps of a lane.
 BETWEEN = len(CAUSES)
-"""Code of the cause of time outside the steps of a lane."""
 _STATES = ("", "_wait", "_transfer")
+# Codes of the causes that are communication.
 COMMUNICATION = [CAUSES.index(f"{need}{state}") for need in ("message", "collective") for state in _STATES]
-"""Codes of the causes that are communication."""
 _HOST = CAUSES.index("host")
-
 
 # first and last moment of the compute of a job, or of the job without any
 _BEGIN = {"begin_ns": pl.coalesce("compute_start_ns", "start_ns")}

@@ -29,7 +29,6 @@ _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 _NUMBERS = ("micro_batch", "backward_micro_batch")
 _STEP = ("step", "role")
 _ORDER = ("stage", "micro_batches")
-_COUNTS = tuple(f"{way}_count" for way in WAYS)
 _IS_BOTH = pl.col("is_forward") & pl.col("is_backward")
 
 
@@ -123,12 +122,10 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
     return Sequences(jobs=ordered, groups=groups, stages=stages)
 
 
+# Least share of jobs at their positions in a schedule, and of steps with the warm-up of the schedule. One job
+# in twenty may be out of order, as where a capture lost events. Two different schedules agree in fewer jobs,
+# or differ in their warm-up (as 1F1B and interleaved 1F1B of many micro-batches).
 LEAST_AGREEMENT = 0.95
-"""Least share of jobs at their positions in a schedule, and of steps with the warm-up of the schedule.
-
-One job in twenty may be out of order, as where a capture lost events. Two different schedules agree in fewer
-jobs, or differ in their warm-up (as 1F1B and interleaved 1F1B of many micro-batches).
-"""
 
 
 class Fit(Struct, frozen=True, kw_only=True):
@@ -479,7 +476,9 @@ def _expect_chunks(sequences: Sequences, fit: Fit) -> pl.DataFrame:
     changes no chunk.
     """
     jobs = sequences.jobs.join(
-        fit.groups.select("group", *_ORDER, *_COUNTS), on="group", maintain_order="left"
+        fit.groups.select("group", *_ORDER, *(f"{way}_count" for way in WAYS)),
+        on="group",
+        maintain_order="left",
     )
     for way in WAYS:
         chunk = pl.coalesce("backward_chunk", "chunk") if way == "backward" else pl.col("chunk")

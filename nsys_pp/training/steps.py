@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import (
     NEVER,
+    are_among,
     as_numbers,
     find_distinct,
     gather,
@@ -35,7 +36,6 @@ from nsys_pp.arrays.columns import (
     join_rows,
     keep_rows,
     list_distinct,
-    mark_categories,
     numbers,
     pack,
     select_rows,
@@ -46,7 +46,7 @@ from nsys_pp.arrays.search import find_first, find_last, find_rows, running_maxi
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_frame, build_schema, conform
 from nsys_pp.frames.report import GRAPH_LAUNCH, KERNEL_LAUNCH, WAITING_CALL
-from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, STEP_SOURCE, STEPS
+from nsys_pp.frames.training import COMPUTE_KINDS, STEP_SOURCE, STEPS
 from nsys_pp.training.jobs import find_step_rows
 from nsys_pp.training.launched import (
     LATE_NS,
@@ -156,8 +156,6 @@ def _find_first_forwards(computed_jobs: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([restarts, after_optimizer])
 
 
-_IS_COMPUTE = mark_categories(JOB_KIND, COMPUTE_KINDS)
-_IS_OUTSIDE = mark_categories(JOB_KIND, ("data", "other"))
 _SOURCES = STEP_SOURCE.categories
 _RANGE, _JOBS, _REPETITION, _CAPTURE = range(4)  # indices of `_SOURCES`
 
@@ -337,8 +335,8 @@ def find_steps(
     on_device = number_devices(jobs, devices)
     has_computed = numbers(jobs["compute_start_ns"]) != NEVER
     by_range = _build_range_steps(step_ranges, compute, devices, ops)
-    kind = numbers(jobs["kind"])
-    is_compute_job = has_computed & _IS_COMPUTE[kind]
+    is_compute, is_outside = are_among(jobs["kind"], COMPUTE_KINDS, ("data", "other"))
+    is_compute_job = has_computed & is_compute
     before = _build_steps_before_ranges(
         by_range, on_device[is_compute_job], numbers(jobs["host_start_ns"])[is_compute_job], ops
     )
@@ -377,7 +375,7 @@ def find_steps(
     ]
     frame = build_frame(columns)
     is_partial = steps.is_partial | is_cut
-    is_partial |= _mark_cut_steps(frame, steps.device, jobs, ~_IS_OUTSIDE[kind], steps.row >= 0)
+    is_partial |= _mark_cut_steps(frame, steps.device, jobs, ~is_outside, steps.row >= 0)
     process = devices["process_key"].to_numpy()[steps.device]
     is_partial |= ~steps.is_capture & _mark_unfinished_steps(steps, process, ops)
     return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)

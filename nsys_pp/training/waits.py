@@ -646,7 +646,6 @@ def find_late_threads(waits: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     return np.asarray(np.append(ops.thread, NEVER)[np.append(order, -1)[at]])
 
 
-_FLUSH = r"(?i)flush"  # of buffers that all threads of a process share
 _KEYS = ("process_key", "device_id")
 
 
@@ -720,7 +719,8 @@ def _sum_beside(
     No overhead held this thread. Arguments and result as `sum_overheads`.
     """
     late = waits.filter(cause="host").join(steps, on=[*_KEYS, "step"], how="semi", maintain_order="left")
-    flushes = overheads.filter(pl.col("name").str.contains(_FLUSH), "is_of_profiler")
+    # of buffers that all threads of a process share
+    flushes = overheads.filter(pl.col("name").str.contains("(?i)flush"), "is_of_profiler")
     parts = [OVERHEAD_SUMS.to_frame()]
     if late.is_empty() or flushes.is_empty():
         return parts[0]

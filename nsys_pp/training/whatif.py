@@ -16,16 +16,12 @@ from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.training import CAUSES, SCHEDULED_KINDS, Training
 from nsys_pp.training.replay import BETWEEN, COMMUNICATION, Graph, build_graph, list_communication
 
+# Least share of a mean step: a smaller gain is no finding, and a prediction may leave it open. If all steps
+# since one are slow, it counts in a slow step.
 LEAST_GAIN = 0.01
-"""Least share of a mean step: a smaller gain is no finding, and a prediction may leave it open.
-
-If all steps since one are slow, it counts in a slow step.
-"""
+# Share of the step that may be unknown, of clocks or waits, and error of the unchanged replay. Beyond, waits
+# and transfers are uncertain, and nothing is predicted.
 MOST_UNKNOWN, MOST_ERROR = 0.02, 0.1
-"""Share of the step that may be unknown, of clocks or waits, and error of the unchanged replay.
-
-Beyond, waits and transfers are uncertain, and nothing is predicted.
-"""
 Work = Literal["compute", "copy", "host", "data"]
 _CAUSES_OF: dict[Work, tuple[int, ...]] = {
     "compute": tuple(CAUSES.index(cause) for cause in ("compute", "pause")),

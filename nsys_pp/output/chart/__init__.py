@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from nsys_pp.output.chart.page import write_html
 from nsys_pp.output.chart.picture import write_png, write_svg
 
+# Writers by format: `(training, path or binary stream, *, title)`.
 CHARTS: Mapping[str, Callable[..., None]] = {"html": write_html, "svg": write_svg, "png": write_png}
-"""Writers by format: `(training, path or binary stream, *, title)`."""
 
 __all__ = ["CHARTS", "write_html", "write_png", "write_svg"]

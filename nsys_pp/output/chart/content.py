@@ -194,12 +194,8 @@ def describe_missing(training: Training) -> str:
 
 _LONGEST_NS = 1 << 52  # 52 days; pages have exact times up to twice as many
 
-
+# Most jobs, messages and bubbles of a chart in a page; a page with two charts of so many has 5 MB.
 MOST_BARS = 100_000
-
-
-"""Most jobs, messages and bubbles of a chart in a page; a page with two charts of so many has 5 MB."""
-
 
 _STEP_FRAMES = ("steps", "jobs", "lane_states", "ideal", "transfers")
 

@@ -252,11 +252,8 @@ _TYPES = {
     for name, code in [("u8", "u1"), ("i8", "i1"), ("u16", "u2"), ("i16", "i2"), ("u32", "u4"), ("i32", "i4")]
 }
 
-
+# Doubles hold all integers up to this value exactly.
 _EXACT = 2**53
-
-
-"""Doubles hold all integers up to this value exactly."""
 
 
 def pack_table(columns: dict[str, pl.Series]) -> dict[str, Any]:

@@ -335,7 +335,6 @@ def _color(jobs: pl.DataFrame) -> pl.Series:
 
 STEP_THREAD = 2333
 
-
 _RANK_LIMIT = 8  # ranks listed in a sentence
 
 

@@ -33,7 +33,6 @@ from nsys_pp.output.formats import ExportedFile, ExportOptions, ExportResult, Ex
 
 TABLE = "StepTaskInfo"
 
-
 ENDING = ".steptask.db"  # not `.sqlite`: copies in a folder must not be found as reports
 
 
@@ -191,12 +190,9 @@ def plan_step_tasks(folder: Path | None, sources: Sequence[Path], force: bool) -
 
 LOCK_TIMEOUT_S = 5.0  # time for another program to release its lock
 
-
 _MAGIC = b"SQLite format 3\0"
 
-
 _COPY_HINT = "write a copy with the table instead: `--steptask FOLDER`"
-
 
 _EXPORT_HINT = "name the SQLite export: `nsys export --type sqlite` makes it"
 

@@ -226,10 +226,9 @@ def _build_change(row: dict[str, Any]) -> Bar:
         text += f", {row['verdict']}"
     if row["since_step"] is not None:
         text += f" since step {row['since_step']}"
-    piece = Piece(key=_COLORS.get(row["verdict"], "compute"), value=row["change_fraction"], text=text)
     return Bar(
         label=f"stage {row['stage']}" if row["subject"] == "compute" else row["subject"],
-        pieces=(piece,),
+        pieces=(Piece(key=_COLORS.get(row["verdict"], "compute"), value=row["change_fraction"], text=text),),
         text=text,
         is_marked=is_marked,
     )
@@ -278,8 +277,12 @@ def _draw_kernels(source: ComparisonSource) -> Drawn:
         if row["change_fraction"] is not None:
             text += f" ({format_share(row['change_fraction'], '+')})"
         text += f", {row['verdict']}"
-        piece = Piece(key=_COLORS.get(row["verdict"], "compute"), value=row["size"], text=text)
-        return Bar(label=row["subject"], pieces=(piece,), text=text, is_marked=row["verdict"] in _COLORS)
+        return Bar(
+            label=row["subject"],
+            pieces=(Piece(key=_COLORS.get(row["verdict"], "compute"), value=row["size"], text=text),),
+            text=text,
+            is_marked=row["verdict"] in _COLORS,
+        )
 
     return Drawn(
         html=draw_rows(

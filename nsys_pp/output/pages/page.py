@@ -17,12 +17,12 @@ from nsys_pp.output.tables.formats import format_html_table
 from nsys_pp.output.tables.text import clean
 from nsys_pp.units import format_duration
 
+# Most rows of a table; data formats of `nsys-pp pipeline` and `summary` have all.
 MOST_ROWS = 200
-"""Most rows of a table; data formats of `nsys-pp pipeline` and `summary` have all."""
+# Most bars of ranks, stages, links or clocks.
 MANY = 24
-"""Most bars of ranks, stages, links or clocks."""
+# Least length of a scale of changes, so that small ones do not fill the width.
 LEAST_SCALE = 0.1
-"""Least length of a scale of changes, so that small ones do not fill the width."""
 
 
 class Drawn(Struct, frozen=True, kw_only=True):

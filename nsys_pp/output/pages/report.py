@@ -42,7 +42,6 @@ from nsys_pp.output.pages.page import (
 )
 from nsys_pp.units import NS_PER_S, format_bytes, format_count, format_duration
 
-_SCRIPTS = ("page", "heat_data", "heat", "charts", "main")
 _SPECIAL = re.compile(r"([\\.^$*+?()\[\]{}|])")
 _FEW = 12  # most bars of kinds that are each a line of a table
 _PARTS_PER_UNIT = 1_000_000  # of a fraction, in the page's data
@@ -254,7 +253,7 @@ def write_report(source: PageSource, output: BinaryIO) -> dict[str, str]:
         title=source.title,
         facts=source.facts,
         foot=f"Written by nsys-pp {source.made_by}; {numbers}{'' if source.trace_links else hint}",
-        scripts=_SCRIPTS,
+        scripts=("page", "heat_data", "heat", "charts", "main"),
     )
 
 
@@ -487,8 +486,12 @@ def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
     text = format_change(excess, row["noise_fraction"]) + ", slow" * is_slow
     if finding is not None and finding.since_step is not None:
         text += f" since step {finding.since_step}"
-    piece = Piece(key="bubble" if is_slow else "compute", value=excess, text=text)
-    return Bar(label=row["label"], pieces=(piece,), text=text, is_marked=is_slow)
+    return Bar(
+        label=row["label"],
+        pieces=(Piece(key="bubble" if is_slow else "compute", value=excess, text=text),),
+        text=text,
+        is_marked=is_slow,
+    )
 
 
 def _draw_communication(source: PageSource) -> Drawn:
@@ -500,8 +503,11 @@ def _draw_communication(source: PageSource) -> Drawn:
         size = "" if row["size_bytes"] is None else f", {format_bytes(row['size_bytes'])}"
         ranks = "" if row["rank_count"] is None else f", {format_count(row['rank_count'], 'rank')}"
         text = f"{format_duration(round(row['total_ns']))} in {format_count(row['count'], 'kernel')}"
-        piece = Piece(key="communication", value=row["total_ns"], text=text)
-        return Bar(label=f"{row['call']}{size}{ranks}", pieces=(piece,), text=text)
+        return Bar(
+            label=f"{row['call']}{size}{ranks}",
+            pieces=(Piece(key="communication", value=row["total_ns"], text=text),),
+            text=text,
+        )
 
     return Drawn(
         html=draw_rows(
@@ -580,8 +586,11 @@ def _draw_memory(source: PageSource) -> Drawn:
 
     def build(row: dict[str, Any]) -> Bar:
         size = format_bytes(row["peak_bytes"])
-        piece = Piece(key="copy", value=row["peak_bytes"], text=size)
-        return Bar(label=row["kind"] or "unknown", pieces=(piece,), text=size)
+        return Bar(
+            label=row["kind"] or "unknown",
+            pieces=(Piece(key="copy", value=row["peak_bytes"], text=size),),
+            text=size,
+        )
 
     return Drawn(
         html=draw_rows(kinds, build, caption="Most memory in use on a single GPU, by kind", most=_FEW)
@@ -629,6 +638,7 @@ def _draw_missing(source: PageSource) -> Drawn:
     return Drawn(html=format_grid(("Not recorded", "Option of <code>nsys profile</code>", "Reports"), rows))
 
 
+# Sections by name, in order.
 SECTIONS: Mapping[str, Section] = {
     section.name: section
     for section in (
@@ -728,4 +738,3 @@ SECTIONS: Mapping[str, Section] = {
         ),
     )
 }
-"""Sections by name, in order."""

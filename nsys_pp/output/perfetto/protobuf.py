@@ -186,7 +186,6 @@ class Attribute:
 
 Array = NDArray[Any]
 
-
 VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
 
 
@@ -205,7 +204,6 @@ class Column(Struct, frozen=True):
 
 
 Part = bytes | Column
-
 
 Parts = tuple[Part, ...]
 

@@ -114,13 +114,10 @@ from nsys_pp.progress import report_stage
 
 ABOUT = "about"  # name of the row below an outermost row that has no other
 
-
 # before the name of the child whose events an outermost row shows, in its description
 SHOWS = "shows "
 
-
 _AFTER_OUTERMOST = 1 << 62  # ranks of machines
-
 
 _UNITS = {"ns": CounterUnit.TIME_NS, "count": CounterUnit.COUNT, "bytes": CounterUnit.SIZE_BYTES}
 
@@ -275,7 +272,6 @@ def _named(name: str) -> list[Parts]:
 
 
 _HEAD_BYTES = 24  # tags and lengths of a block have fewer, and a block has more
-
 
 MOST_BLOCK_BYTES = 1 << 28  # also decompressed; ordinary blocks have 1-10 MB
 
@@ -492,8 +488,8 @@ MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the i
 BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
 COMPRESSION_LEVEL = 1  # of libdeflate; level 2 takes a third longer for two percent
 _EVENT_TYPES = {"slices": EventType.SLICE_BEGIN, "marks": EventType.INSTANT, "counter": EventType.COUNTER}
+# A subtrack, and its number in its track.
 _Numbered = tuple[int, Subtrack]
-"""A subtrack, and its number in its track."""
 
 
 class Sink(Protocol):

@@ -39,6 +39,7 @@ def _find(name: str) -> Callable[..., Any]:
     return import_on_call(f"nsys_pp.output.tables.formats:{name}")
 
 
+# File formats by name.
 FORMATS: Mapping[str, Format] = {
     one.name: one
     for one in (
@@ -62,10 +63,9 @@ FORMATS: Mapping[str, Format] = {
         ),
     )
 }
-"""File formats by name."""
 
+# Names of formats by file name extension.
 SUFFIXES: Mapping[str, str] = {suffix: one.name for one in FORMATS.values() for suffix in one.suffixes}
-"""Names of formats by file name extension."""
 
 
 def is_one_file(path: Path) -> bool:

@@ -69,9 +69,6 @@ def select_frame(content: Content) -> pl.DataFrame:
     return next(iter(frames.values()))
 
 
-_FORMULA = r"^[=+\-@\t\r]"
-
-
 def format_csv(content: Content) -> str:
     """Format a table as CSV."""
     return quote_formulas(select_frame(content)).write_csv()
@@ -94,7 +91,7 @@ def quote_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if os.environ.get("NSYS_PP_CSV") == "raw":
         return frame
-    return frame.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'${0}"))
+    return frame.with_columns(pl.col(pl.String).str.replace(r"^[=+\-@\t\r]", "'${0}"))
 
 
 def format_json(content: Content) -> str:
@@ -171,12 +168,6 @@ def _format_rows(table: ShownTable, escape: Callable[[str], str], bold: str) -> 
         yield [bold.format(text) if text and kind == "total" else text for text in texts]
 
 
-_STYLES = (' style="text-align:left"', ' style="text-align:right;font-variant-numeric:tabular-nums"')
-
-
-_CLASSES = ("", ' class="number"')
-
-
 def format_html(tables: Sequence[FilledTable], *, limit: int = 10) -> str:
     """Format tables as a fragment of HTML for notebooks; every text of a report is escaped.
 
@@ -186,14 +177,25 @@ def format_html(tables: Sequence[FilledTable], *, limit: int = 10) -> str:
     """
     return "\n".join(
         (f"<h4>{escape(clean(filled.table.title))}</h4>\n" if filled.table.title else "")
-        + format_html_table(filled, limit=limit, aligned=_STYLES)
+        + format_html_table(
+            filled,
+            limit=limit,
+            aligned=(
+                ' style="text-align:left"',
+                ' style="text-align:right;font-variant-numeric:tabular-nums"',
+            ),
+        )
         for filled in tables
         if len(filled.frame)
     )
 
 
 def format_html_table(
-    filled: FilledTable, *, limit: int = 0, is_whole: bool = False, aligned: tuple[str, str] = _CLASSES
+    filled: FilledTable,
+    *,
+    limit: int = 0,
+    is_whole: bool = False,
+    aligned: tuple[str, str] = ("", ' class="number"'),
 ) -> str:
     """Format a table without its title.
 

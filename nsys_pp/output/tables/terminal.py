@@ -22,8 +22,8 @@ from rich.text import Text
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.tables.text import ShownTable, TextColumn, arrange_table, clean, shorten_symbol
 
+# Maximum width of a log: lines that an editor, a browser or a pager shows in full.
 LOG_WIDTH = 160
-"""Maximum width of a log: lines that an editor, a browser or a pager shows in full."""
 
 _GAP = 2  # cells between columns
 _LEAST_TEXT, _LEAST_NAME, _FAIR_NAME = 12, 16, 40  # cells of texts, before other columns are dropped

@@ -92,13 +92,10 @@ def _find_arguments(name: str) -> list[tuple[int, int]]:
 
 TIME_UNITS: Mapping[str, int] = {"s": NS_PER_S, "ms": NS_PER_MS, "us": NS_PER_US, "ns": 1}
 
-
 _BYTE_UNITS: Mapping[str, int] = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 
-
+# Units for people of a unit of data, the largest first.
 _SIZES: Mapping[str, Mapping[str, int]] = {"ns": TIME_UNITS, "bytes": _BYTE_UNITS}
-"""Units for people of a unit of data, the largest first."""
-
 
 _FIXED: Mapping[str, tuple[str, float, int]] = {  # unit of data -> unit for people, factor, decimals
     "bytes_per_s": ("GB/s", 1e-9, 2),
@@ -109,10 +106,6 @@ _FIXED: Mapping[str, tuple[str, float, int]] = {  # unit of data -> unit for peo
 
 
 _DECIMALS = {"ms": 3, "us": 1}  # of columns with a display unit
-
-
-_FINER = {"s": "ms", "ms": "us", "us": "ns"}
-
 
 _MOST_DIGITS = 1e6
 
@@ -230,7 +223,7 @@ def _choose_time_units(frame: pl.DataFrame, columns: Sequence[Column]) -> dict[s
         largest = max(map(_largest, times.values()), default=0.0)
         unit = _choose_time_unit(largest)
         means = (_least(values) for name, values in times.items() if "mean" in name or "median" in name)
-        finer = _FINER.get(unit, unit)
+        finer = {"s": "ms", "ms": "us", "us": "ns"}.get(unit, unit)
         if min(means, default=largest) < 0.01 * TIME_UNITS[unit] and _fits(largest, finer):
             unit = finer
         for name, values in times.items():
@@ -283,9 +276,6 @@ _SAME = {
 }
 
 
-_SIDES = {"cpu": "host", "device": "gpu"}
-
-
 _SUMMED = ("count", "bytes", "fraction")  # words that name the first column of such values
 
 
@@ -324,7 +314,10 @@ def find_sort_column(columns: Iterable[str], word: str) -> str | None:
     """
     columns = list(columns)
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=U)(?=[A-Z][a-z])", "_", word.strip()).lower().split("_")
-    words = [_SAME.get(part, part) for part in [_SIDES.get(words[0], words[0]), *words[1:]]]
+    words = [
+        _SAME.get(part, part)
+        for part in [{"cpu": "host", "device": "gpu"}.get(words[0], words[0]), *words[1:]]
+    ]
     asked = "_".join(words)
     if asked == "name":
         return next(reversed(columns), None)  # a table that could not be built has no columns
@@ -505,7 +498,6 @@ def _depths(frame: pl.DataFrame, table: AnyTable) -> pl.Series:
 
 
 _LEAST = 12  # characters; a shorter beginning is no burden
-
 
 _ENDS = "/_-. "  # of words; numbers and words are not cut
 

@@ -253,7 +253,6 @@ def list_titles(placements: Sequence[Placement]) -> dict[Path, str]:
 
 WORDS = (pl.Categorical, pl.Enum, pl.String)
 
-
 Numbers = NDArray[np.uint32]
 
 

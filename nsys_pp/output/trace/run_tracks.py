@@ -39,14 +39,10 @@ from nsys_pp.output.trace.drawing import (
 )
 from nsys_pp.output.trace.tracks import all_of, flat_subtracks, nested_subtracks
 
+# Name of the outermost row of the run; it is a sibling of the machines.
 RUN = "pipeline"
 
-
-"""Name of the outermost row of the run; it is a sibling of the machines."""
-
-
 _RANKS = {"jobs": -3 << 40, "steps": -2 << 40, "messages": -1 << 40}  # above all rows of a report on its GPU
-
 
 _LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute": "R"}
 
@@ -57,7 +53,6 @@ _MESSAGE_COLUMNS = [
 ]
 
 
-_BUSY = ("compute", "pause")
 _NO_FLOW = pl.lit(None, dtype=pl.UInt64)
 
 
@@ -302,7 +297,7 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
     lane_states = training.lane_states[["lane", "cause", "start_ns", "end_ns"]].filter(is_drawn)
     lane = lane_states["lane"].to_numpy()
     start, end = lane_states["start_ns"].to_numpy(), lane_states["end_ns"].to_numpy()
-    waits = ~is_among(lane_states["cause"], _BUSY)
+    waits = ~is_among(lane_states["cause"], ("compute", "pause"))
     stages = training.lanes.drop_nulls("stage").select("stage", "lane")
     for (stage,), lanes in sorted(stages.partition_by("stage", as_dict=True, include_key=False).items()):
         is_of_stage = np.isin(lane, lanes["lane"].to_numpy())
@@ -332,12 +327,9 @@ def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
 
 TITLE = "MPI messages"
 
-
 _RANK = 5000  # of the process, above its threads
 
-
 _SHOWN = ("start_ns", "end_ns", "name", "color", "flow_id")
-
 
 _ARGUMENTS = ("call", "peer", "tag", "size_bytes", "communicator", "is_guess", "not_joined")
 

@@ -97,27 +97,20 @@ def draw_activities(activities: pl.DataFrame, track: Path) -> Iterator[Subtrack]
 
 MOST_ROWS = 10_000  # subtracks of a track, and streams of a GPU
 
-
 MOST_SUBTRACKS = 20_000  # of a report
-
 
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 
-
 MOST_WINDOWS = 2000  # of a counter that is computed or averaged
-
 
 BUSY = "GPU busy"
 
-
 GPU_AT = "GPU at "  # begins the row of a GPU that no process of the report uses; the rest is its bus location
-
 
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
-
+# Name, unit and `SAMPLES` of a counter; Perfetto's UI formats the units "ns", "count" and "bytes".
 Counter = tuple[str, str, pl.DataFrame]
-"""Name, unit and `SAMPLES` of a counter; Perfetto's UI formats the units "ns", "count" and "bytes"."""
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -373,7 +366,6 @@ def _thread_names(view: View) -> dict[int, str]:
     }
 
 
-_KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 _NO_COLOR = pl.lit(None, dtype=pl.Categorical())
 
 
@@ -412,8 +404,10 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFra
 
     If details were read, they are arguments.
     """
-    of_kinds = map(_KIND_COLORS.get, OP_KIND.categories.to_list())
-    colors = pl.Series("color", [*of_kinds, "communication"], dtype=pl.Categorical())
+    of_kinds = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
+    colors = pl.Series(
+        "color", [*map(of_kinds.get, OP_KIND.categories), "communication"], dtype=pl.Categorical()
+    )
     color = numbers(gpu_ops["kind"])
     color[gpu_ops["is_communication"].to_numpy()] = len(colors) - 1
     slices = [
