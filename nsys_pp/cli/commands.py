@@ -435,12 +435,15 @@ def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bo
     """
     from nsys_pp.commands.whatif import WHATIF_TABLE
     from nsys_pp.frames.table import FilledTable
+    from nsys_pp.output.files import check_output
     from nsys_pp.output.formats import find_exporter
 
     is_drawn = format is None and find_exporter(output) is not None
     target = STANDARD_OUTPUT if is_drawn else output
     format = settle_format(target, format, (WHATIF_TABLE.name,), option="--table")
     check_outputs(output, format, (WHATIF_TABLE.name,), reports, force=force)
+    if is_drawn:
+        check_output(output, force=force)
     result = run_with_progress(nsys_pp.whatif, reports, **options)
     log_skipped(result.skipped)
     filled = FilledTable(table=WHATIF_TABLE, frame=result.predictions)

@@ -54,17 +54,17 @@ class WhatIfResult(Result):
             raise OptionError(
                 "output", f"unknown extension of {target}; expected .pftrace, .html, .svg or .png"
             )
-        step, change = self.predictions.select("step_ns", "change").row(-1)
+        step = self.predictions["step_ns"][-1]
         pair = pair_runs(self._run, found.change, found.planned, is_short=exporter.name != "trace")
-        title = f"{change}: {format_time(step)} a step instead of {format_time(self._run.measured_ns)}"
+        title = f"{found.title}: {format_time(step)} a step instead of {format_time(self._run.measured_ns)}"
         exporter.write(pair, target, ExportOptions(force=force, title=title))
 
 
 def whatif(
     inputs: Inputs,
     *,
-    heal: Sequence[str] = (),
-    scale: Sequence[str] = (),
+    heal: str | Sequence[str] = (),
+    scale: str | Sequence[str] = (),
     balance: bool = False,
     schedule: str | None = None,
     micro_batches: int | None = None,
@@ -93,9 +93,11 @@ def whatif(
     check_keywords(options, StepOptions)
     if schedule is not None:
         check_choice("schedule", schedule, SCHEDULES)
+    if micro_batches is not None and (not isinstance(micro_batches, int) or micro_batches < 1):
+        raise OptionError("micro_batches", f"invalid number {micro_batches!r}; expected 1 or more")
     question = Question(
-        heal=tuple(heal),
-        scale=tuple(scale),
+        heal=(heal,) if isinstance(heal, str) else tuple(heal),
+        scale=(scale,) if isinstance(scale, str) else tuple(scale),
         balance=balance,
         schedule=schedule,
         micro_batches=micro_batches,

@@ -15,7 +15,6 @@ from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.table import Column, Table, build_table_schema
 from nsys_pp.frames.training import SCHEDULED_KINDS
 from nsys_pp.frames.verdict import MOST_LINES
-from nsys_pp.tables.analysis import Evidence
 from nsys_pp.tables.words import format_share
 from nsys_pp.training.plan import WEIGHT_SHARES, Order, Planned, Planner
 from nsys_pp.training.whatif import LEAST_GAIN, MOST_ERROR, Change, WhatIf, Work
@@ -56,10 +55,8 @@ class _Run:
     """A run, and changes of what it names."""
 
     def __init__(self, run: WhatIf) -> None:
-        self.run, self.lanes = run, run.training.lanes
-        found = Evidence(run.training).stragglers
-        # steps of slow ranks, by lane, as in the verdict
-        self.slow = {one.member: one.steps for one in (*found.ranks.slow, *found.guesses.slow)}
+        self.run, lanes = run, run.training.lanes
+        self.lanes = lanes.filter(pl.col("lane").is_in(np.unique(run.graph.pieces.lane)))  # that ran in steps
         self.every = self.lanes["lane"].to_list()
         stages = self.lanes.group_by("stage", maintain_order=True).agg("lane")["lane"].to_list()
         # ranks are compared with the others of their stage; if each is alone on its own, with all
@@ -92,21 +89,24 @@ class _Run:
         one, dash, other = asked.name.partition("-")
         if not dash:
             raise OptionError(asked.option, f"invalid link in {asked.text!r}; expected e.g. `link=2-4`")
-        return self.find(asked, "rank", one)[0], self.find(asked, "rank", other)[0]
-
-    def others(self, lanes: Sequence[int]) -> list[int]:
-        """List the peers of lanes: the other ranks of their stage, or all other ranks."""
-        group = next((group for group in self.groups if set(lanes) < set(group)), self.every)
-        return [lane for lane in group if lane not in lanes]
-
-    def heal(self, lanes: Sequence[int], peers: Sequence[int]) -> Change:
-        """Heal lanes; a slow rank in its slow steps."""
-        steps = self.slow.get(lanes[0]) if len(lanes) == 1 else None
-        return self.run.heal_work(lanes, peers, steps=steps)
+        found = self.find(asked, "rank", one)[0], self.find(asked, "rank", other)[0]
+        if set(found) not in map(set, self.run.links.select("sender", "receiver").unique().rows()):
+            raise OptionError(asked.option, f"no messages are known between the ranks in {asked.text!r}")
+        return found
 
     def heal_lanes(self, asked: _Asked) -> Change:
+        """Heal lanes by the other ranks of their stage; a whole stage, and ranks alone on theirs, by all."""
         lanes = self.find(asked, _COLUMNS_OF.get(asked.subject, asked.subject), asked.name)
-        return self.heal(lanes, self.others(lanes))
+        others = [lane for lane in self.every if lane not in lanes]
+        if not others:
+            raise OptionError(asked.option, f"{asked.text!r} has no peers to be compared with")
+        inside = [([lane for lane in group if lane in lanes], group) for group in self.groups]
+        healed = (
+            self.run.heal_work(own, [lane for lane in group if lane not in lanes] or others)
+            for own, group in inside
+            if own
+        )
+        return reduce(Change.__and__, healed)
 
     def heal_host(self, asked: _Asked) -> Change:
         lanes = self.find(asked, "rank", asked.name)
@@ -125,9 +125,13 @@ class _Run:
     def heal_all(self, asked: _Asked) -> Change:
         # the median of a large group is hardly moved by a slow rank in it
         healed = [
-            self.heal(some, [lane for lane in group if lane not in some] or group)
+            self.run.heal_work(some, [lane for lane in group if lane not in some] or group)
             for group in self.groups
             for some in ([[lane] for lane in group] if len(group) <= MOST_LINES else [group])
+        ]
+        whole = [group for group in self.groups if len(group) < len(self.every)]
+        healed += [
+            self.run.heal_work(group, [lane for lane in self.every if lane not in group]) for group in whole
         ]
         links = starmap(self.run.heal_link, self.run.links.select("sender", "receiver").unique().rows())
         late = self.run.heal_time(self.every, self.every, work="host")
@@ -157,10 +161,13 @@ class _Run:
             named = each.filter(pl.col("saved") > 0).group_by("rank").agg(pl.col("saved").max())
             texts += [f"{subject}={rank}" for rank in named.top_k(MOST_LINES, by="saved")["rank"]]
         unranked = self.lanes.filter(pl.col("rank").is_null())["label"][:MOST_LINES]
-        stages = self.lanes["stage"].drop_nulls().unique().sort()[:MOST_LINES]
+        stages, machines = (
+            self.lanes[name].drop_nulls().unique().sort()[:MOST_LINES] for name in ("stage", "machine")
+        )
         texts += [
             *(f"gpu={label}" for label in unranked),
             *(f"stage={stage}" for stage in stages if len(stages) > 1),
+            *(f"machine={machine}" for machine in machines if len(machines) > 1),
         ]
         ranks = dict(lanes.select("lane", "rank").iter_rows())
         links = (
@@ -217,12 +224,14 @@ class Answer(Struct, frozen=True, kw_only=True):
     Attributes:
         rows: Rows of `WHATIF_TABLE`: each change, and all of them together. Without any, all single heals
             that gain 0.1 % of a step, by descending gain, and the run without stragglers.
+        title: All changes in words.
         change: All changes of durations together.
         planned: All steps with all changes, if their jobs are in another order.
         notes: What is assumed, and how far to trust it, in sentences.
     """
 
     rows: pl.DataFrame
+    title: str
     change: Change
     planned: Planned | None
     notes: tuple[str, ...]
@@ -248,6 +257,9 @@ def answer(run: WhatIf, question: Question) -> Answer:
     is_open = not asked and not question.balance and not orders.asked
     chosen = of.list_heals() if is_open else asked
     changes = [_SUBJECTS[one.option][one.subject](of, one) for one in chosen]
+    for one, change in zip(chosen, changes, strict=True):
+        if one.factor != 1 and (change.pieces == 1).all() and (change.kernels == 1).all():
+            raise OptionError(one.option, f"nothing of {one.text!r} was recorded")
     names = [f"{one.option} {one.text}" for one in chosen]
     if question.balance:
         names, changes = [*names, "balance"], [*changes, run.balance()]
@@ -260,7 +272,9 @@ def answer(run: WhatIf, question: Question) -> Answer:
         notes += _explain(run, kept, rows[-1][1])
     else:
         healed = reduce(Change.__and__, changes[: len(question.heal)], run.unchanged)
-        total = reduce(Change.__mul__, changes[len(question.heal) :], healed)
+        total = reduce(Change.__mul__, changes[len(question.heal) : len(asked)], healed)
+        if question.balance:  # of what is left
+            total *= run.balance(total)
         for name, order in orders.asked.items():
             gains, _ = orders.predict(order, run.unchanged)
             rows.append(_describe(run, name, *gains, more=orders.count(order)))
@@ -269,11 +283,13 @@ def answer(run: WhatIf, question: Question) -> Answer:
             own, planned = orders.predict(orders.all, total)
             gains = gains[0] + own[0], gains[1] + own[1]
             notes += orders.notes
+        names += orders.asked
         if len(rows) > 1:
             more = orders.count(orders.all) if orders.asked else 1.0
             rows.append(_describe(run, "all of these", *gains, more=more))
     frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
-    return Answer(rows=frame, change=total, planned=planned, notes=tuple(notes))
+    title = "heal all" if is_open else " and ".join(names)
+    return Answer(rows=frame, title=title, change=total, planned=planned, notes=tuple(notes))
 
 
 def _explain(run: WhatIf, rows: Sequence[_Row], total: float) -> list[str]:
@@ -326,10 +342,12 @@ class _Orders:
         """Return the least and the largest gain of an order, beyond that of a change, and its steps."""
         planner = Planner(self.run, change)
         planned = planner.predict(order)
-        # what the replay of jobs misses in the recorded order is there in the other one, or not
-        missed = self.run.step_ns(change) - planner.recorded_ns
-        gains = [planner.recorded_ns - one.step_ns + more for one in planned for more in (0.0, missed)]
-        return (min(gains), max(gains)), planned[0]
+        if order == planner.recorded:
+            return (0.0, 0.0), planned[0]
+        # another order may be missed by as much as the recorded one
+        missed = abs(self.run.step_ns(change) - planner.recorded_ns) * self.count(order)
+        gains = [planner.recorded_ns - one.step_ns for one in planned]
+        return (min(gains) - missed, max(gains) + missed), planned[0]
 
     @property
     def notes(self) -> list[str]:
@@ -344,7 +362,7 @@ class _Orders:
             notes.append(
                 f"assumed: weight gradients take {least} to {most} of a backward, as none is recorded apart"
             )
-        if self.all.chunks != of.recorded.chunks:
+        if self.all.chunks > 1 and self.all.chunks != of.recorded.chunks:
             notes.append(f"assumed: {self.all.chunks} chunks of a stage take equal parts of its time")
         return notes
 
@@ -368,13 +386,13 @@ _COLUMNS = (
     Column(
         "gain_ns",
         pl.Float64,
-        "by which it is at least shorter than the measured one; negative: longer",
+        "by which it is shorter than the measured one; the least where something is open; negative: longer",
         display_unit="ms",
     ),
     Column(
         "most_gain_ns",
         pl.Float64,
-        "the same, at most: what is open or assumed may be in its favour",
+        "the same, if all that is open or assumed is in its favour",
         heading="At most",
         display_unit="ms",
     ),

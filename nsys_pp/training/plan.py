@@ -16,7 +16,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import find_distinct, numbers
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.errors import MissingDataError
-from nsys_pp.frames.training import SCHEDULED_KINDS
+from nsys_pp.frames.training import JOB_KIND, SCHEDULED_KINDS
 from nsys_pp.training.ideal import find_dependencies, number_pipelines, run_nodes
 from nsys_pp.training.orders import order_jobs
 from nsys_pp.training.schedule import find_virtual_stage
@@ -40,8 +40,9 @@ class Planned(Struct, frozen=True, kw_only=True):
     """A step in another order.
 
     Attributes:
-        jobs: One row per job, by step and lane in order: step, lane, kind, micro_batch, chunk,
-            backward_micro_batch, backward_chunk, start_ns and end_ns since the start of the first step.
+        jobs: One row per job, and per lane and step for what follows the jobs (kind "other"): step, lane,
+            kind, micro_batch, chunk, backward_micro_batch, backward_chunk, start_ns and end_ns since the
+            start of the first step.
         step_ns: Mean time of a step.
     """
 
@@ -61,9 +62,11 @@ class Planner:
     """
 
     def __init__(self, run: WhatIf, change: Change) -> None:
-        found = run.training.schedule
-        self._lanes = number_pipelines(run.training.lanes).sort("lane")
+        found, lanes = run.training.schedule, run.training.lanes
         self._stages = max(found.stage_count, 1)
+        if self._stages == 1:  # it need not be known
+            lanes = lanes.with_columns(stage=pl.lit(0, pl.Int64))
+        self._lanes = number_pipelines(lanes).sort("lane")
         why = ""
         if found.source == "uncertain" or not found.micro_batch_count:
             why = found.reason or "the numbers of micro-batches are unknown"
@@ -105,7 +108,11 @@ class Planner:
         of = self.recorded
         name = schedule or of.schedule
         chunks = {"interleaved": max(of.chunks, 2), "dualpipev": 2}.get(name, 1)
-        return Order(name, micro_batches or of.micro_batches, of.chunks if name == of.schedule else chunks)
+        return Order(
+            name,
+            of.micro_batches if micro_batches is None else micro_batches,
+            of.chunks if name == of.schedule else chunks,
+        )
 
     def predict(self, order: Order) -> tuple[Planned, Planned]:
         """Replay the complete steps in another order, with the least and the largest share of weights."""
@@ -137,13 +144,19 @@ class Planner:
         needs, _ = find_dependencies(nodes, self._stages * order.chunks)
         lane, every = numbers(nodes["lane"]), np.ones(len(nodes), np.bool_)
         lag = self._link_ns[np.append(lane, -1)[needs], lane[:, None]]
-        timed = self._find_costs(nodes, order, weight_share)
-        if timed["cost_ns"].has_nulls() or not timed["cost_ns"].min():
+        timed, kinds = self._find_costs(nodes, order, weight_share), self._costs["kind"].unique().to_list()
+        if "forward_backward" in kinds and not self._is_same(order):
+            raise MissingDataError(
+                "no other order of jobs can be predicted: recorded jobs combine a forward and a backward,"
+                " and do not tell how long each is",
+                "record the run in another schedule",
+            )
+        if timed["cost_ns"].has_nulls() or not {"forward", "backward"} <= {*kinds}:
             raise MissingDataError(
                 "no other order of jobs can be predicted: their kinds or micro-batches are unknown",
                 "name their ranges with `--preset` or `--job-pattern`",
             )
-        free, starts = np.zeros(len(self._lanes), np.int64), []
+        free, starts, rest = np.zeros(len(self._lanes), np.int64), [], []
         for number, (before, after) in enumerate(zip(self._before_ns, self._after_ns, strict=True)):
             of_step = timed[number * len(nodes) : (number + 1) * len(nodes)]
             start, _ = run_nodes(of_step, needs, every, lag_ns=lag, free_ns=(free + before)[lane])
@@ -151,9 +164,14 @@ class Planner:
             np.maximum.at(last, self._meeting[lane], start + numbers(of_step["cost_ns"]))
             free = last[self._meeting] + after
             starts.append(start)
+            what = self._lanes.select(
+                "lane", step=pl.lit(self._steps[number]), kind=pl.lit("other", JOB_KIND)
+            )
+            rest.append(what.with_columns(start_ns=last[self._meeting], end_ns=free))
         start_ns = pl.Series("start_ns", np.concatenate(starts))
         jobs = timed.with_columns(start_ns, end_ns=start_ns + pl.col("cost_ns"))
-        return Planned(jobs=jobs, step_ns=float(free.max()) / len(starts))
+        every_job = pl.concat([jobs, *rest], how="diagonal")
+        return Planned(jobs=every_job, step_ns=float(free.max()) / len(starts))
 
     def _list_nodes(self, order: Order) -> pl.DataFrame:
         """List the jobs of a step in an order, by lane."""
@@ -188,10 +206,14 @@ class Planner:
             )
         )
 
+    def _is_same(self, order: Order) -> bool:
+        """Whether an order has the recorded kinds and chunks of jobs."""
+        return (order.schedule, order.chunks) == (self.recorded.schedule, self.recorded.chunks)
+
     def _find_costs(self, nodes: pl.DataFrame, order: Order, weight_share: float) -> pl.DataFrame:
         """Repeat the jobs for each step, with the time of the recorded one of its kind and micro-batch."""
         every = pl.DataFrame({"step": self._steps}).join(nodes, how="cross", maintain_order="left_right")
-        is_same = (order.schedule, order.chunks) == (self.recorded.schedule, self.recorded.chunks)
+        is_same = self._is_same(order)
         key = ["step", "lane", "batch", *(["kind", "chunk"] if is_same else [])]
         time, of = pl.col("own_ns"), pl.col
         forward, back, weight = (time.filter(kind=kind).sum() / order.chunks for kind in SCHEDULED_KINDS[:3])

@@ -446,14 +446,19 @@ def _add_starts(edges: _Edges, pieces: Pieces, met: _Met, kernels: pl.DataFrame,
     held, free = np.flatnonzero(gap <= AT_ONCE_NS), np.flatnonzero(gap > AT_ONCE_NS)
     edges.add(edges.ends + before[held], edges.starts + held, gap[held])
 
-    lane, start, moment = lane[free], start[free], edges.starts + free
+    every, lane, start, moment = lane, lane[free], start[free], edges.starts + free
     place = places.at(lane, start)
     at = np.searchsorted(places.at(pieces.lane, pieces.start), place, side="right") - 1
     last = np.searchsorted(met.ends, place, side="right") - 1
-    follows = met.is_met[at] & (last >= met.first[at])
-    follows &= start - end[met.by_end[last]] <= LATE_NS
+    before = met.by_end[np.maximum(last, 0)]
+    wait_ns = start - end[before]
+    # a send behind a collective of its job begins at once, and the next job computes already
+    is_near = (last >= 0) & (every[before] == lane) & (wait_ns <= AT_ONCE_NS)
+    is_met = met.is_met[at]
+    follows = is_near | (is_met & (last >= met.first[at]) & (wait_ns <= LATE_NS))
     delay = np.where(follows, 0, start - pieces.start[at])
-    edges.add(met.previous[at], moment, delay, piece=np.where(met.is_met[at], -1, at))
+    source = np.where(is_near & ~is_met, -1, met.previous[at])
+    edges.add(source, moment, delay, piece=np.where(is_met, -1, at))
     after = met.by_end[last[follows]]
     edges.add(edges.ends + after, moment[follows], start[follows] - end[after])
 

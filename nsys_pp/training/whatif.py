@@ -145,10 +145,10 @@ class WhatIf:
     @cached_property
     def bound_fraction(self) -> float:
         """Error bound of the clocks as a share of the step; infinite if it is unknown."""
-        bounds = self.training.lanes["bound_ns"]
-        if bounds.has_nulls() or self.training.lanes["clock_group"].n_unique() > 1:
+        lanes = self.training.lanes.join(self.training.steps, on="lane", how="semi")
+        if lanes["bound_ns"].has_nulls() or lanes["clock_group"].n_unique() > 1:
             return math.inf
-        return float(bounds.to_numpy().max()) / self.measured_ns
+        return float(lanes["bound_ns"].to_numpy().max()) / self.measured_ns
 
     @cached_property
     def refusal(self) -> str:
@@ -163,14 +163,14 @@ class WhatIf:
             (self.error_fraction, MOST_ERROR, "the replay of what was recorded misses the step by {}"),
         )
         share, _, words = next((limit for limit in limits if limit[0] > limit[1]), (0.0, 0.0, ""))
-        return words.format(f"{100 * share:.0f} %" if share < 1 else "more than all")
+        return words.format(f"{100 * share:.1f} %" if share < 1 else "more than all")
 
     def scale(
         self, factors: Mapping[int, float], *, work: Work = "compute", steps: Collection[int] | None = None
     ) -> Change:
         """Multiply the durations of some work of lanes, in some steps or all, by factors."""
         pieces, change = self.graph.pieces, self.unchanged
-        factor = np.ones(int(pieces.lane.max()) + 1)
+        factor = np.ones(len(self.training.lanes))
         factor[list(factors)] = list(factors.values())
         chosen = self._choose(work, steps)
         change.pieces[chosen] = factor[pieces.lane[chosen]]
@@ -204,7 +204,7 @@ class WhatIf:
     def saved_ns(self, change: Change) -> Floats:
         """Return the time that each lane needs less, whether or not a step gains from it."""
         pieces = self.graph.pieces
-        saved = np.zeros(int(pieces.lane.max()) + 1)
+        saved = np.zeros(len(self.training.lanes))
         np.add.at(saved, pieces.lane, (1 - change.pieces) * (pieces.end - pieces.start))
         return saved
 
@@ -221,40 +221,41 @@ class WhatIf:
     ) -> Change:
         """Let kernels of lanes take as long as those of the same name on their peers, if they are slower.
 
-        In each kind of job, the median of the peers over the steps counts, as single steps vary.
-        Kernels that no peer has change like the others; more kernels than on the peers stay. Without
-        common names, times of steps count.
+        In each kind of job, the median of the peers over the steps counts. What a lane needs more over the
+        steps is taken from those in which it needs more, in proportion: noise of steps is no gain. Kernels
+        that no peer has change like the others; more kernels than on the peers stay. Without common names,
+        times of steps count.
         """
-        pieces, name = self.graph.pieces, pl.coalesce("full_name", "name")
+        pieces, total = self.graph.pieces, pl.col("total_ns").sum()
         chosen = [] if steps is None else [pl.col("step").is_in(list(steps))]
-        kernels = (
-            self.training.kernels.filter(~pl.col("is_communication"), *chosen)
-            .group_by("lane", "job_kind", name=name)
-            .agg(mean_ns=pl.col("total_ns").sum() / pl.col("count").sum(), total_ns=pl.col("total_ns").sum())
+        kernels = self.training.kernels.filter(~pl.col("is_communication"), *chosen).with_columns(
+            pl.col("step").cast(pl.Int64), name=pl.coalesce("full_name", "name")
         )
         usual = (
             kernels.filter(pl.col("lane").is_in(list(peers)))
+            .group_by("lane", "job_kind", "name")
+            .agg(usual_ns=total / pl.col("count").sum())
             .group_by("job_kind", "name")
-            .agg(usual_ns=pl.col("mean_ns").median())
+            .agg(pl.col("usual_ns").median())
         )
+        key = ["lane", "step", "job_kind"]
+        excess, more = pl.col("excess_ns"), pl.col("excess_ns").clip(0)
+        share = excess.sum().clip(0) / more.sum()
         factors = (
             kernels.filter(pl.col("lane").is_in(list(lanes)))
             .join(usual, on=["job_kind", "name"], nulls_equal=True)
-            .group_by("lane", "job_kind")
-            .agg(
-                factor=(pl.col("total_ns") * pl.col("usual_ns") / pl.col("mean_ns")).sum()
-                / pl.col("total_ns").sum()
-            )
+            .group_by(key)
+            .agg(total_ns=total, excess_ns=total - (pl.col("count") * pl.col("usual_ns")).sum())
+            .select(*key, factor=1 - (share.over("lane", "job_kind") * more / pl.col("total_ns")).fill_nan(0))
         )
         kind = gather(self.training.jobs["kind"], pieces.job)
-        work = pl.DataFrame({"lane": pl.Series(pieces.lane, dtype=pl.UInt32), "job_kind": kind})
-        of_piece = work.join(
-            factors, on=["lane", "job_kind"], how="left", nulls_equal=True, maintain_order="left"
+        work = pl.DataFrame(
+            {"lane": pl.Series(pieces.lane, dtype=pl.UInt32), "step": pieces.step, "job_kind": kind}
         )
-        factor = of_piece["factor"]
+        factor = work.join(factors, on=key, how="left", nulls_equal=True, maintain_order="left")["factor"]
         change = self.heal_time(lanes, peers, work="compute", steps=steps)
         known = self._choose("compute", steps) & has_value(factor)
-        change.pieces[known] = np.minimum(1.0, factor.to_numpy()[known])
+        change.pieces[known] = factor.to_numpy()[known]
         return change
 
     @cached_property
@@ -262,7 +263,7 @@ class WhatIf:
         """Time of each lane, step and cause; and the number of the step of each piece."""
         pieces = self.graph.pieces
         _, step = find_distinct(pieces.step)
-        sums = np.zeros((int(pieces.lane.max()) + 1, int(step.max()) + 1, BETWEEN + 1))
+        sums = np.zeros((len(self.training.lanes), int(step.max()) + 1, BETWEEN + 1))
         np.add.at(sums, (pieces.lane, step, pieces.cause), pieces.end - pieces.start)
         return sums, step
 
@@ -308,23 +309,40 @@ class WhatIf:
         lanes = self.training.lanes.select("lane", "stage")
         return pl.DataFrame(of_piece).join(scheduled, on="job").join(lanes, on="lane")
 
-    def _even_out(self, jobs: list[str], mean: list[str]) -> Change:
-        """Let the mean job by some columns be as long as the mean of these by others of them."""
-        time = pl.col("time_ns").sum() / pl.col("number").n_unique()
-        each = self._compute.with_columns(number="job").group_by(jobs).agg(time)
-        factor = pl.col("time_ns").mean().over(mean) / pl.col("time_ns")
-        found = self._compute.join(each.select(*jobs, factor=factor), on=jobs, nulls_equal=True)
-        change = self.unchanged
-        change.pieces[found["piece"].to_numpy()] = found["factor"]
-        return change
+    def balance(self, change: Change | None = None) -> Change:
+        """Give each kind of job the same compute on each stage, as if layers were split evenly.
 
-    def balance(self) -> Change:
-        """Give each kind of job the same compute on each stage, as if layers were split evenly."""
-        return self._even_out(["stage", "kind"], ["kind"])
+        What a job of a stage takes is the median of its fastest rank, after another change.
+        """
+        kind, healed = ["stage", "kind"], self.unchanged if change is None else change
+        time = pl.col("time_ns") * pl.Series(healed.pieces[self._compute["piece"].to_numpy()])
+        each = (
+            self._compute.with_columns(time)
+            .group_by(*kind, "lane", "job")
+            .agg(pl.col("time_ns").sum())
+            .group_by(*kind, "lane")
+            .agg(pl.col("time_ns").median())
+            .group_by(kind)
+            .agg(pl.col("time_ns").min())
+        )
+        return self._scale_jobs(
+            each.select(*kind, factor=pl.col("time_ns").mean().over("kind") / pl.col("time_ns"))
+        )
 
     def even_lengths(self) -> Change:
         """Let jobs of a kind and chunk take as long as they do on average in their step and rank."""
-        return self._even_out(["lane", "step", "kind", "chunk", "job"], ["lane", "step", "kind", "chunk"])
+        alike = ["lane", "step", "kind", "chunk"]
+        jobs = self._compute.group_by(*alike, "job").agg(pl.col("time_ns").sum())
+        return self._scale_jobs(
+            jobs.select("job", factor=pl.col("time_ns").mean().over(alike) / pl.col("time_ns"))
+        )
+
+    def _scale_jobs(self, factors: pl.DataFrame) -> Change:
+        """Multiply the compute of jobs by a factor; the other columns say of which."""
+        change, key = self.unchanged, [name for name in factors.columns if name != "factor"]
+        found = self._compute.join(factors, on=key, nulls_equal=True)
+        change.pieces[found["piece"].to_numpy()] = found["factor"]
+        return change
 
     @cached_property
     def links(self) -> pl.DataFrame:

@@ -120,6 +120,8 @@ def _draw_change(seed: int, change: str) -> tuple[World, World, dict[str, Any]] 
     if recorded in ("interleaved", "dualpipev"):
         world = {**world, "schedule": "1f1b", "chunks": None}
         chosen = random.choice(("gpipe", "zb-h1", "interleaved"))
+    if chosen == "interleaved" and int(str(world["layers"])) < 2:
+        return None
     more = {"chunks": 2, "layers": 1} if chosen == "interleaved" else {}
     return world, {**world, "schedule": chosen, **more}, {"schedule": chosen}
 
