@@ -237,7 +237,7 @@ def test_a_part_of_the_run_is_divided_alike(
 
 
 RUNS = {
-    "a stage with more kernels": "--pp 4 --dp 1",
+    "a stage with more kernels": "--pp 4 --dp 1 --stage-costs 1,1,1,1.15",
     "a slow rank, in all families": "--pp 2 --dp 2 --slow-rank 1=1.3",
     "a slow rank, in whole graphs": "--pp 2 --dp 2 --slow-rank 1=1.3 --graphs graph --schema 3.25.0",
 }
