@@ -438,7 +438,9 @@ def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bo
     from nsys_pp.output.files import check_output
     from nsys_pp.output.formats import find_exporter
 
-    is_drawn = format is None and find_exporter(output) is not None
+    is_drawn = find_exporter(output) is not None
+    if is_drawn and format is not None:
+        raise click.UsageError(f"`{output}` is drawn; omit `--format {format}`, or choose another output")
     target = STANDARD_OUTPUT if is_drawn else output
     format = settle_format(target, format, (WHATIF_TABLE.name,), option="--table")
     check_outputs(output, format, (WHATIF_TABLE.name,), reports, force=force)
