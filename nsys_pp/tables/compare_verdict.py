@@ -96,9 +96,8 @@ class Comparison:
         run = self.runs[slower]
         if run is None or run.refusal:
             return abs(b - a)
-        factor = min(a, b) / max(a, b)
-        chosen = run.training.lanes.filter(lanes)["lane"]
-        gain_ns = run.gain_ns(run.scale(dict.fromkeys(chosen, factor)))
+        factors = dict.fromkeys(run.training.lanes.filter(lanes)["lane"], min(a, b) / max(a, b))
+        gain_ns = run.gain_ns(run.scale(factors))
         return max(0.0, gain_ns) / (self.facts[slower].micro_batch_count if self.per else 1)
 
     @property

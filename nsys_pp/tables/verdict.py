@@ -227,8 +227,8 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
         return []
     # what may be waiting for a late rank is no gain of communication
     most_ns = MOST * max(0.0, sum(known.values()) - slow_ns)
-    gain_ns, _ = predict_gain(evidence, lambda run: run.scale_transfers(MOST), most_ns)
-    gain_ns = min(most_ns, max(0.0, gain_ns - MOST * slow_ns))
+    half_ns, _ = predict_gain(evidence, lambda run: run.scale_transfers(MOST), most_ns)
+    gain_ns = min(most_ns, max(0.0, half_ns - MOST * slow_ns))
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS

@@ -15,7 +15,7 @@ from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.table import Column, Table, build_table_schema
 from nsys_pp.frames.training import SCHEDULED_KINDS
 from nsys_pp.frames.verdict import MOST_LINES
-from nsys_pp.tables.words import format_share
+from nsys_pp.tables.words import format_share, join_names
 from nsys_pp.training.plan import WEIGHT_SHARES, Order, Planned, Planner
 from nsys_pp.training.whatif import LEAST_GAIN, MOST_ERROR, Change, WhatIf, Work
 
@@ -69,16 +69,11 @@ class _Run:
             OptionError: There are none.
         """
         values = self.lanes[column].cast(pl.String)
-        found = self.lanes.filter(values == name)["lane"].to_list()
-        if not found:
-            known = values.drop_nulls().unique(maintain_order=True).to_list()
-            shown = (
-                f"it is one of {', '.join(known[:8])}{', ...' * (len(known) > 8)}"
-                if known
-                else "none is known"
-            )
+        known = values.drop_nulls().unique(maintain_order=True).to_list()
+        if name not in known:
+            shown = f"it is one of {join_names(known)}" if known else "none is known"
             raise OptionError(asked.option, f"no GPU is of {column} {name!r} in {asked.text!r}", shown)
-        return found
+        return self.lanes.filter(values == name)["lane"].to_list()
 
     def ends(self, asked: _Asked) -> tuple[int, int]:
         """Find the lanes at both ends of a link.
@@ -86,8 +81,8 @@ class _Run:
         Raises:
             OptionError: There are none.
         """
-        one, dash, other = asked.name.partition("-")
-        if not dash:
+        one, _, other = asked.name.partition("-")
+        if not other:
             raise OptionError(asked.option, f"invalid link in {asked.text!r}; expected e.g. `link=2-4`")
         found = self.find(asked, "rank", one)[0], self.find(asked, "rank", other)[0]
         if set(found) not in map(set, self.run.links.select("sender", "receiver").unique().rows()):
@@ -115,12 +110,6 @@ class _Run:
     def heal_link(self, asked: _Asked) -> Change:
         one, other = self.ends(asked)
         return self.run.heal_link(one, other) & self.run.heal_link(other, one)
-
-    def heal_data(self, asked: _Asked) -> Change:
-        return self.run.scale(dict.fromkeys(self.every, 0.0), work="data")
-
-    def heal_lengths(self, asked: _Asked) -> Change:
-        return self.run.even_lengths()
 
     def heal_all(self, asked: _Asked) -> Change:
         # the median of a large group is hardly moved by a slow rank in it
@@ -188,8 +177,8 @@ _SUBJECTS: dict[str, dict[str, Callable[[_Run, _Asked], Change]]] = {
         **dict.fromkeys(("rank", "gpu", "stage", "machine"), _Run.heal_lanes),
         "host": _Run.heal_host,
         "link": _Run.heal_link,
-        "data": _Run.heal_data,
-        "lengths": _Run.heal_lengths,
+        "data": lambda of, _: of.run.scale(dict.fromkeys(of.every, 0.0), work="data"),
+        "lengths": lambda of, _: of.run.even_lengths(),
         "all": _Run.heal_all,
     },
     "scale": {
@@ -246,12 +235,11 @@ def answer(run: WhatIf, question: Question) -> Answer:
     """
     texts = (("heal", question.heal), ("scale", question.scale))
     asked = [_parse(option, text) for option, own in texts for text in own]
-    if not (run.training.steps["source"] != "capture").any():
-        raise MissingDataError("there are no steps to replay", "`--step-pattern` names them")
     if run.refusal:
         raise MissingDataError(
             f"nothing can be predicted: {run.refusal}",
-            "capture more steps, record all ranks, and name the layout with `--layout`",
+            "capture more steps (`--step-pattern` names them), record all ranks, and name the layout with"
+            " `--layout`",
         )
     of, orders = _Run(run), _Orders(run, question)
     is_open = not asked and not question.balance and not orders.asked
@@ -264,7 +252,14 @@ def answer(run: WhatIf, question: Question) -> Answer:
     if question.balance:
         names, changes = [*names, "balance"], [*changes, run.balance()]
     rows = [_describe(run, name, *run.predict(change)) for name, change in zip(names, changes, strict=True)]
-    planned, notes = None, [describe_trust(run)]
+    planned, notes = (
+        None,
+        [
+            f"unchanged, the replay misses the measured step by {format_share(run.error_fraction)};"
+            f" clocks leave {format_share(run.bound_fraction)} of it open, waits of unknown cause"
+            f" {format_share(run.unknown_fraction)}"
+        ],
+    )
     if is_open:
         total = of.heal_all(_parse("heal", "all"))
         kept = [row for row in rows if row[1] >= LEAST_GAIN * run.measured_ns / 10]
@@ -285,8 +280,7 @@ def answer(run: WhatIf, question: Question) -> Answer:
             notes += orders.notes
         names += orders.asked
         if len(rows) > 1:
-            more = orders.count(orders.all) if orders.asked else 1.0
-            rows.append(_describe(run, "all of these", *gains, more=more))
+            rows.append(_describe(run, "all of these", *gains, more=orders.count(orders.all)))
     frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
     title = "heal all" if is_open else " and ".join(names)
     return Answer(rows=frame, title=title, change=total, planned=planned, notes=tuple(notes))
@@ -316,7 +310,7 @@ class _Orders:
     """Other orders of the jobs that a question names."""
 
     def __init__(self, run: WhatIf, question: Question) -> None:
-        self.run, self.asked = run, dict[str, Order]()
+        self.run, self.asked, self.all = run, dict[str, Order](), Order("", 1, 1)
         schedule, count = question.schedule, question.micro_batches
         if schedule is None and count is None:
             return
@@ -336,7 +330,7 @@ class _Orders:
 
     def count(self, order: Order) -> float:
         """Return how many times as many micro-batches a step has."""
-        return order.micro_batches / self.planner.recorded.micro_batches
+        return order.micro_batches / (self.planner.recorded.micro_batches if self.asked else 1)
 
     def predict(self, order: Order, change: Change) -> tuple[tuple[float, float], Planned]:
         """Return the least and the largest gain of an order, beyond that of a change, and its steps."""
@@ -368,16 +362,13 @@ class _Orders:
 
 
 def _describe(run: WhatIf, name: str, gain: float, most: float, *, more: float = 1.0) -> _Row:
-    step = run.measured_ns - gain
-    return step, gain, most, gain / max(run.measured_ns, 1), more * run.measured_ns / max(step, 1), name
-
-
-def describe_trust(run: WhatIf) -> str:
-    """Describe how far the predictions of a run can be trusted."""
     return (
-        f"unchanged, the replay misses the measured step by {format_share(run.error_fraction)};"
-        f" clocks leave {format_share(run.bound_fraction)} of it open, waits of unknown cause"
-        f" {format_share(run.unknown_fraction)}"
+        (step := run.measured_ns - gain),
+        gain,
+        most,
+        gain / max(run.measured_ns, 1),
+        more * run.measured_ns / max(step, 1),
+        name,
     )
 
 

@@ -153,8 +153,7 @@ def _move_transfers(run: WhatIf, moments: Int64s) -> pl.DataFrame:
 def _place(run: WhatIf, planned: Planned) -> dict[str, pl.DataFrame]:
     """Place the steps of another order at the start of the first complete step."""
     of = run.training
-    first = planned.jobs["step"].min()
-    zero = of.steps.filter(step=first)["start_ns"].min()
+    zero = of.steps.filter(step=planned.jobs["step"].min())["start_ns"].min()
     jobs = planned.jobs.select(
         *("lane", "step", "kind", "micro_batch", "chunk", "backward_micro_batch", "backward_chunk"),
         pl.col("start_ns", "end_ns") + zero,

@@ -67,13 +67,16 @@ class Planner:
         if self._stages == 1:  # it need not be known
             lanes = lanes.with_columns(stage=pl.lit(0, pl.Int64))
         self._lanes = number_pipelines(lanes).sort("lane")
-        why = ""
-        if found.source == "uncertain" or not found.micro_batch_count:
-            why = found.reason or "the numbers of micro-batches are unknown"
-        elif found.name == "unknown" and self._stages > 1:
-            why = found.reason or "the schedule is unknown"
-        elif len(self._lanes) < len(run.training.lanes) or self._lanes["stage"].n_unique() < self._stages:
-            why = "ranks or their stages are missing"
+        reasons = (
+            (found.source == "uncertain", found.reason),
+            (not found.micro_batch_count, found.reason or "the numbers of micro-batches are unknown"),
+            (found.name == "unknown" and self._stages > 1, found.reason or "the schedule is unknown"),
+            (
+                len(self._lanes) < len(lanes) or self._lanes["stage"].n_unique() < self._stages,
+                "ranks or their stages are missing",
+            ),
+        )
+        why = next((reason for is_so, reason in reasons if is_so), "")
         if why:
             raise MissingDataError(
                 f"no other order of jobs can be predicted: {why}",
@@ -116,14 +119,15 @@ class Planner:
 
     def predict(self, order: Order) -> tuple[Planned, Planned]:
         """Replay the complete steps in another order, with the least and the largest share of weights."""
-        least, most = WEIGHT_SHARES
-        planned = self.plan(order, weight_share=least)
-        return planned, self.plan(order, weight_share=most) if self.assumes_weights(order) else planned
+        least = self.plan(order)
+        return least, self.plan(order, weight_share=WEIGHT_SHARES[1]) if self.assumes_weights(
+            order
+        ) else least
 
     def assumes_weights(self, order: Order) -> bool:
         """Whether an order needs weight gradients that were not recorded apart."""
-        recorded = self._costs.filter(kind="weight_gradient")
-        return recorded.is_empty() and order.schedule in ("zb-h1", "dualpipev")
+        is_recorded = (self._costs["kind"] == "weight_gradient").any()
+        return order.schedule in ("zb-h1", "dualpipev") and not is_recorded
 
     @cached_property
     def recorded_ns(self) -> float:
