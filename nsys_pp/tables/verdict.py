@@ -37,7 +37,7 @@ from nsys_pp.tables.words import (
     name_stage,
     predict_gain,
 )
-from nsys_pp.training.whatif import LEAST_GAIN
+from nsys_pp.training.whatif import LEAST_GAIN, Change
 from nsys_pp.units import format_count
 
 _MORE_KERNELS = 0.02  # of a rank or stage that has more work
@@ -227,7 +227,9 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
         return []
     # what may be waiting for a late rank is no gain of communication
     most_ns = MOST * max(0.0, sum(known.values()) - slow_ns)
-    half_ns, _ = predict_gain(evidence, lambda run: run.scale_transfers(MOST), most_ns)
+    half_ns, _ = predict_gain(
+        evidence, lambda run: Change(run.unchanged.pieces, MOST * run.unchanged.kernels), most_ns
+    )
     gain_ns = min(most_ns, max(0.0, half_ns - MOST * slow_ns))
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"

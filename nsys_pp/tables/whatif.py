@@ -55,8 +55,9 @@ class _Run:
     """A run, and changes of what it names."""
 
     def __init__(self, run: WhatIf) -> None:
-        self.run, lanes = run, run.training.lanes
-        self.lanes = lanes.filter(pl.col("lane").is_in(np.unique(run.graph.pieces.lane)))  # that ran in steps
+        self.run = run
+        # lanes that ran in steps
+        self.lanes = run.training.lanes.filter(pl.col("lane").is_in(np.unique(run.graph.pieces.lane)))
         self.every = self.lanes["lane"].to_list()
         stages = self.lanes.group_by("stage", maintain_order=True).agg("lane")["lane"].to_list()
         # ranks are compared with the others of their stage; if each is alone on its own, with all
@@ -109,6 +110,10 @@ class _Run:
 
     def heal_link(self, asked: _Asked) -> Change:
         one, other = self.ends(asked)
+        is_own = pl.col("sender").is_in([one, other]) & pl.col("receiver").is_in([one, other])
+        own, others = (self.run.links.filter(chosen)["is_local"] for chosen in (is_own, ~is_own))
+        if not others.is_in(own.implode()).any():  # both directions of a link may share kernels, and are slow
+            raise OptionError(asked.option, f"no other link is like that in {asked.text!r}")
         return self.run.heal_link(one, other) & self.run.heal_link(other, one)
 
     def heal_all(self, asked: _Asked) -> Change:

@@ -196,11 +196,6 @@ class WhatIf:
         change.kernels[chosen["kernel"].to_numpy()] = factor
         return change
 
-    def scale_transfers(self, factor: float) -> Change:
-        """Multiply the transfers of all messages and collectives by a factor."""
-        change = self.unchanged
-        return Change(change.pieces, factor * change.kernels)
-
     def saved_ns(self, change: Change) -> Floats:
         """Return the time that each lane needs less, whether or not a step gains from it."""
         pieces = self.graph.pieces
