@@ -36,7 +36,7 @@ function paintArrows(painter, chart) {
   const rows = findVisibleArrows(painter, chart);
   chart.visibleArrows = rows ?? [];
   const hovered = chart.hovered?.type === 'transfer' ? chart.hovered.row : -1;
-  const alpha = 0.6 * Math.min(1, Math.max(0.3, 500 / chart.visibleArrows.length));  // the more arrows, the fainter, so that the bars remain visible
+  const alpha = 0.6 * Math.min(1, Math.max(0.25, 50 / chart.visibleArrows.length));  // the more arrows, the fainter, so that the bars remain visible
   for (const row of chart.visibleArrows) if (row !== hovered) paintArrow(painter, chart, row, alpha);
   painter.arrows = chart.visibleArrows.length;
   if (hovered >= 0) paintArrow(painter, chart, hovered);
