@@ -243,13 +243,13 @@ def report(
 def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any) -> None:
     """Show what a run is: its verdict, a page with the evidence, and a trace.
 
-    The command of `nsys-pp REPORT...`. The page and the trace have the name of the first input, and are
-    written to the current folder; with a terminal and a screen the page is opened.
+    The command of `nsys-pp REPORT...`. The page and the trace have the name of the input (`run` of several),
+    and are written to the current folder; with a terminal and a screen the page is opened.
     """
     from nsys_pp.output.files import check_output
     from nsys_pp.viewer import has_screen
 
-    name = Path(reports[0]).resolve().stem if Path(reports[0]).exists() else "run"
+    name = Path(reports[0]).resolve().stem if Path(reports[0]).exists() and not reports[1:] else "run"
     page, trace = Path(f"{name}.html"), Path(f"{name}.pftrace")
     check_output(trace, force=force)
     written = run_with_progress(nsys_pp.report, reports, page, trace=trace, force=force, **options)
