@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys_pp.frames.training import RUN_JOBS, Training
+from nsys_pp.frames.training import RUN_JOBS, Training, span_steps
 from nsys_pp.output.chart import write_html
 from nsys_pp.output.chart.content import build_bars
 from tests.output.large_training import make_large_training
@@ -21,15 +21,38 @@ SPAN_NOW, SPAN_BEFORE = "(now.end - now.start)", "(before.end - before.start)"
 SHOW_TOOLTIP = "document.getElementById('tooltip').innerText"
 
 
+FIT: Step = ["evaluate", "document.getElementById('fit').click()"]  # else one step is in view
+
+
 def open_page(
     training: Training, folder: Path, steps: list[Step], *, title: str = "a run", **options: Any
 ) -> Visit:
     page = folder / "chart.html"
     with page.open("wb") as stream:
         write_html(training, stream, title=title)
-    found = visit(page, steps, **options)
+    found = visit(page, [FIT, *steps], **options)
     assert (found.errors, found.requests) == ([], [])
-    return found
+    return replace(found, values=found.values[1:])
+
+
+@pytest.mark.parametrize(("verdict", "step"), [((), None), (("Rank 3 is slow since step 2.",), 2)])
+def test_a_page_opens_on_the_step_of_the_verdict_or_a_typical_one(
+    tmp_path: Path, verdict: tuple[str, ...], step: int | None
+) -> None:
+    training = make_large_training(lanes=4, steps=5, micro_batches=2)
+    page = tmp_path / "chart.html"
+    with page.open("wb") as stream:
+        write_html(training, stream, title="a run", verdict=verdict)
+    (state,) = visit(page, [STATE]).values
+    spans = span_steps(training.steps).sort(pl.col("end_ns") - pl.col("start_ns"))
+    shown = (
+        spans.row(len(spans) // 2, named=True)
+        if step is None
+        else spans.row(by_predicate=pl.col("step") == step, named=True)
+    )
+    length = shown["end_ns"] - shown["start_ns"]
+    assert state["end"] - state["start"] == pytest.approx(1.06 * length, rel=0.01)
+    assert state["start"] <= shown["start_ns"] - training.zero_ns <= state["end"]
 
 
 def click_on(words: str) -> Step:

@@ -113,7 +113,8 @@ function paintNames(painter, chart, visibleLanes) {
       ctx.fillRect(8, painter.y(layout.tops[lane]) - STAGE_GAP / 2, frame.left - 8, 1);
     }
     const both = layout.size >= 34 && gpu;
-    write(isFolded ? `${label} + ${count - 1}` : label, 76, both ? middle - 7 : middle, frame.left - 86, `12px ${FONT}`, theme.text);
+    const [weight, color] = chart.isNamed[lane] ? [600, theme.accent] : [400, theme.text];
+    write(isFolded ? `${label} + ${count - 1}` : label, 76, both ? middle - 7 : middle, frame.left - 86, `${weight} 12px ${FONT}`, color);
     if (both) write(gpu, 76, middle + 8, frame.left - 86, `10.5px ${FONT}`, theme.muted);
   }
   ctx.restore();
