@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace
 
 from website.sources import write_sources
 
@@ -30,17 +31,18 @@ def build_site(folder: Path) -> list[str]:
     sources, html = folder / "sources", folder / "html"
     write_sources(sources)
     warnings = io.StringIO()
-    site = Sphinx(
-        str(sources),
-        str(_CONFIGURATION),
-        str(html),
-        str(folder / "doctrees"),
-        "html",
-        status=None,
-        warning=warnings,
-        parallel=2,
-    )
-    site.build()
+    with docutils_namespace():  # else a second site of a process registers its nodes once more
+        site = Sphinx(
+            str(sources),
+            str(_CONFIGURATION),
+            str(html),
+            str(folder / "doctrees"),
+            "html",
+            status=None,
+            warning=warnings,
+            parallel=2,
+        )
+        site.build()
     lines = _COLORS.sub("", warnings.getvalue()).splitlines()
     return [*(line for line in lines if line.strip()), *_check_addresses(html)]
 
