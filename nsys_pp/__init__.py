@@ -38,7 +38,14 @@ if TYPE_CHECKING:
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
     from nsys_pp.commands.whatif import WhatIfResult, whatif
     from nsys_pp.errors import NsysPPError, OptionError
-    from nsys_pp.run.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
+    from nsys_pp.run.options import (
+        BatchOptions,
+        ClockOptions,
+        JobOptions,
+        RosterOptions,
+        RunOptions,
+        StepOptions,
+    )
 
     __version__: str
 
@@ -60,7 +67,9 @@ _MODULES = {
     "nsys_pp.commands.sql": ("SqlResult", "sql"),
     "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
     "nsys_pp.commands.whatif": ("WhatIfResult", "whatif"),
-    "nsys_pp.run.options": (*("BatchOptions", "ClockOptions", "JobOptions", "RosterOptions", "RunOptions"),),
+    "nsys_pp.run.options": (
+        *("BatchOptions", "ClockOptions", "JobOptions", "RosterOptions", "RunOptions", "StepOptions"),
+    ),
     "nsys_pp.errors": ("NsysPPError", "OptionError"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -90,6 +99,7 @@ __all__ = [
     "RunOptions",
     "ScrubResult",
     "SqlResult",
+    "StepOptions",
     "SummaryResult",
     "WhatIfResult",
     "__version__",

@@ -246,8 +246,8 @@ def answer(run: WhatIf, question: Question) -> Answer:
             "capture more steps (`--step-pattern` names them), record all ranks, and name the layout with"
             " `--layout`",
         )
-    of, orders = _Run(run), _Orders(run, question)
-    is_open = not asked and not question.balance and not orders.asked
+    of, has_order = _Run(run), not (question.schedule is None and question.micro_batches is None)
+    is_open = not (asked or question.balance or has_order)
     chosen = of.list_heals() if is_open else asked
     changes = [_SUBJECTS[one.option][one.subject](of, one) for one in chosen]
     for one, change in zip(chosen, changes, strict=True):
@@ -257,38 +257,33 @@ def answer(run: WhatIf, question: Question) -> Answer:
     if question.balance:
         names, changes = [*names, "balance"], [*changes, run.balance()]
     rows = [_describe(run, name, *run.predict(change)) for name, change in zip(names, changes, strict=True)]
-    planned, notes = (
-        None,
-        [
-            f"unchanged, the replay misses the measured step by {format_share(run.error_fraction)};"
-            f" clocks leave {format_share(run.bound_fraction)} of it open, waits of unknown cause"
-            f" {format_share(run.unknown_fraction)}"
-        ],
-    )
+    notes = [
+        f"unchanged, the replay misses the measured step by {format_share(run.error_fraction)};"
+        f" clocks leave {format_share(run.bound_fraction)} of it open, waits of unknown cause"
+        f" {format_share(run.unknown_fraction)}"
+    ]
+    planned = None
     if is_open:
         total = of.heal_all(_parse("heal", "all"))
         kept = [row for row in rows if row[1] >= LEAST_GAIN * run.measured_ns / 10]
         rows = [*sorted(kept, key=lambda row: -row[1]), _describe(run, "heal all", *run.predict(total))]
-        notes += _explain(run, kept, rows[-1][1])
+        names, notes = ["heal all"], [*notes, *_explain(run, kept, rows[-1][1])]
     else:
         healed = reduce(Change.__and__, changes[: len(question.heal)], run.unchanged)
         total = reduce(Change.__mul__, changes[len(question.heal) : len(asked)], healed)
         if question.balance:  # of what is left
             total *= run.balance(total)
-        for name, order in orders.asked.items():
-            gains, _ = orders.predict(order, run.unchanged)
-            rows.append(_describe(run, name, *gains, more=orders.count(order)))
-        gains = run.predict(total)
-        if orders.asked:
-            own, planned = orders.predict(orders.all, total)
-            gains = gains[0] + own[0], gains[1] + own[1]
-            notes += orders.notes
-        names += orders.asked
+        gains, more = run.predict(total), 1.0
+        if has_order:
+            orders = _Orders(run, question)
+            rows += [orders.describe(name, order) for name, order in orders.asked.items()]
+            own, planned = orders.predict(orders.all, Planner(run, total), run.step_ns(total))
+            gains, more = (gains[0] + own[0], gains[1] + own[1]), orders.count(orders.all)
+            names, notes = [*names, *orders.asked], [*notes, *orders.notes]
         if len(rows) > 1:
-            rows.append(_describe(run, "all of these", *gains, more=orders.count(orders.all)))
+            rows.append(_describe(run, "all of these", *gains, more=more))
     frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
-    title = "heal all" if is_open else " and ".join(names)
-    return Answer(rows=frame, title=title, change=total, planned=planned, notes=tuple(notes))
+    return Answer(rows=frame, title=" and ".join(names), change=total, planned=planned, notes=tuple(notes))
 
 
 def _explain(run: WhatIf, rows: Sequence[_Row], total: float) -> list[str]:
@@ -315,11 +310,7 @@ class _Orders:
     """Other orders of the jobs that a question names."""
 
     def __init__(self, run: WhatIf, question: Question) -> None:
-        self.run, self.asked, self.all = run, dict[str, Order](), Order("", 1, 1)
-        schedule, count = question.schedule, question.micro_batches
-        if schedule is None and count is None:
-            return
-        self.planner = Planner(run, run.unchanged)
+        self.run, self.asked, self.planner = run, dict[str, Order](), Planner(run, run.unchanged)
         self.error = abs(self.planner.recorded_ns / run.measured_ns - 1)
         if self.error > MOST_ERROR:
             raise MissingDataError(
@@ -327,6 +318,7 @@ class _Orders:
                 f" step by {format_share(self.error)}",
                 "`nsys-pp pipeline` shows what lies between the jobs",
             )
+        schedule, count = question.schedule, question.micro_batches
         if count is not None:
             self.asked[f"micro-batches {count:,}"] = self.planner.choose(None, count)
         if schedule is not None:
@@ -335,16 +327,28 @@ class _Orders:
 
     def count(self, order: Order) -> float:
         """Return how many times as many micro-batches a step has."""
-        return order.micro_batches / (self.planner.recorded.micro_batches if self.asked else 1)
+        return order.micro_batches / self.planner.recorded.micro_batches
 
-    def predict(self, order: Order, change: Change) -> tuple[tuple[float, float], Planned]:
-        """Return the least and the largest gain of an order, beyond that of a change, and its steps."""
-        planner = Planner(self.run, change)
+    def describe(self, name: str, order: Order) -> _Row:
+        """Predict the step of an order alone."""
+        gains, _ = self.predict(order, self.planner, self.run.replayed_ns)
+        return _describe(self.run, name, *gains, more=self.count(order))
+
+    def predict(
+        self, order: Order, planner: Planner, replayed_ns: float
+    ) -> tuple[tuple[float, float], Planned]:
+        """Return the least and the largest gain of an order, beyond that of a change, and its steps.
+
+        Args:
+            order: The order.
+            planner: Of the change.
+            replayed_ns: Replayed step with the change, in the recorded order.
+        """
         planned = planner.predict(order)
         if order == planner.recorded:
             return (0.0, 0.0), planned[0]
         # another order may be missed by as much as the recorded one
-        missed = abs(self.run.step_ns(change) - planner.recorded_ns) * self.count(order)
+        missed = abs(replayed_ns - planner.recorded_ns) * self.count(order)
         gains = [planner.recorded_ns - one.step_ns for one in planned]
         return (min(gains) - missed, max(gains) + missed), planned[0]
 
@@ -367,14 +371,9 @@ class _Orders:
 
 
 def _describe(run: WhatIf, name: str, gain: float, most: float, *, more: float = 1.0) -> _Row:
-    return (
-        (step := run.measured_ns - gain),
-        gain,
-        most,
-        gain / max(run.measured_ns, 1),
-        more * run.measured_ns / max(step, 1),
-        name,
-    )
+    measured = run.measured_ns
+    step = measured - gain
+    return step, gain, most, gain / max(measured, 1), more * measured / max(step, 1), name
 
 
 _COLUMNS = (

@@ -1,8 +1,9 @@
 """Steps of a run with other jobs: under another schedule, or of another number of micro-batches.
 
-Each rank runs the jobs of its stage in the order of a schedule. A job takes the median time that jobs of its
-kind and chunk needed on this rank, without waits; a message, its median transfer. What a rank does before its
-first and after its last job of a step stays. So the order is new, and the times are measured.
+Each rank runs the jobs of its stage in the order of a schedule. A job takes the time that the recorded one of
+its rank, step, kind, chunk and micro-batch needed without waits, or the median of these where it is missing;
+a message, the median transfer of its link. What a rank does before its first and after its last job of a step
+stays. So the order is new, and the times are measured.
 """
 
 from __future__ import annotations
@@ -117,12 +118,10 @@ class Planner:
             of.chunks if name == of.schedule else chunks,
         )
 
-    def predict(self, order: Order) -> tuple[Planned, Planned]:
-        """Replay the complete steps in another order, with the least and the largest share of weights."""
-        least = self.plan(order)
-        return least, self.plan(order, weight_share=WEIGHT_SHARES[1]) if self.assumes_weights(
-            order
-        ) else least
+    def predict(self, order: Order) -> list[Planned]:
+        """Replay the complete steps in another order, with each share of weights that is possible."""
+        shares = WEIGHT_SHARES if self.assumes_weights(order) else WEIGHT_SHARES[:1]
+        return [self.plan(order, weight_share=share) for share in shares]
 
     def assumes_weights(self, order: Order) -> bool:
         """Whether an order needs weight gradients that were not recorded apart."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 import nsys_pp
 from fixtures import simulate
 from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.training import MESSAGE_KINDS
+from tests.importer.importer import Importer
+from tests.importer.readback import slices_by_machine
 from tests.worlds.scores import Truth
 from tests.worlds.verdicts import mean_step
 
@@ -104,3 +109,20 @@ def test_a_pair_has_each_rank_as_measured_and_as_replayed(
     text = (tmp_path / "whatif.svg").read_text()
     assert "rank 0, replayed" in text
     assert "scale stage=1:0.5: " in text
+
+
+def test_a_trace_holds_both_runs(recorded: tuple[Path, float], tmp_path: Path, importer: Importer) -> None:
+    trace, layout = tmp_path / "whatif.pftrace", "pp=4,dp=2"
+    nsys_pp.whatif(recorded[0], layout=layout, scale=["stage=1:1"]).draw(trace)  # as recorded
+    slices = slices_by_machine(importer, trace).filter(pl.col("path").str.ends_with("/jobs"))
+    training = nsys_pp.pipeline(recorded[0], layout=layout).training
+    jobs = training.jobs.filter(~pl.col("kind").is_in(MESSAGE_KINDS)).with_columns(
+        start=pl.coalesce("compute_start_ns", "start_ns"), end=pl.coalesce("compute_end_ns", "end_ns")
+    )
+    lengths = jobs.select(pl.col("end") - pl.col("start")).to_series().sort()
+    for machine, apart_ns in (("measured", 0), ("replayed", 50_000)):
+        drawn = slices.filter(machine=machine)["dur"].sort()
+        assert len(drawn) == len(lengths)
+        assert np.abs(drawn.to_numpy() - lengths.to_numpy()).max() <= apart_ns
+    arrows = training.transfers.filter(pl.col("send_start_ns") + 1 < pl.col("receive_end_ns"))
+    assert importer.query(None, "select count(*) as n from flow")["n"].item() == 2 * len(arrows)
