@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from msgspec import Struct
@@ -231,18 +232,28 @@ def write_parquet(content: Content, path: Path) -> None:
         select_frame(content).write_parquet(stream, compression="zstd", compression_level=1, statistics=False)
 
 
+# Types that SQLite stores as they are; sqlite-utils makes text of others (lists, dates).
+_STORED = frozenset({bool, int, float, str, bytes, type(None)})
+
+
 def write_sqlite(content: Content, path: Path) -> None:
     """Write tables to a new database."""
     import sqlite_utils
+    from sqlite_utils.db import jsonify_if_needed
     from sqlite_utils.utils import OperationalError
 
     database = sqlite_utils.Database(path, execute_plugins=False)
     try:
         for name, frame in select_data(content).items():
             types = frame.schema.to_python()
-            table = database[name]
-            table.create(types)  # type: ignore[union-attr]
-            table.insert_all(frame.iter_rows(named=True), batch_size=10_000)  # type: ignore[union-attr]
+            database.create_table(name, types)
+            rows: Iterator[tuple[Any, ...]] = frame.iter_rows()
+            if not _STORED.issuperset(types.values()):
+                rows = (tuple(map(jsonify_if_needed, row)) for row in rows)
+            marks = ", ".join("?" * len(types))
+            # `insert_all` of sqlite-utils takes ten times as long: 44 s for 400,000 rows of `project`
+            with database.conn:
+                database.conn.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
     except OperationalError as error:
         # SQLite does not expose the system's error number
         number = errno.ENOSPC if "full" in str(error) else errno.EIO
