@@ -219,7 +219,6 @@ def estimate_left(share: float, elapsed_s: float) -> float | None:
     return elapsed_s * (1 - share) / share if _LEAST_SHARE <= share < 1 else None
 
 
-STANDARD_OUTPUT = Path("-")
 _NAME_WIDTH = 30
 
 

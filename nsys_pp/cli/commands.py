@@ -20,7 +20,6 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.command import (
-    STANDARD_OUTPUT,
     OrderedGroup,
     SectionCommand,
     command,
@@ -41,6 +40,7 @@ from nsys_pp.cli.result import (
 )
 from nsys_pp.cli.tables import check_outputs, check_sort, open_screen, output_tables, settle_format
 from nsys_pp.errors import MissingDataError
+from nsys_pp.output.files import STANDARD_OUTPUT
 from nsys_pp.output.formats import EXPORTERS, TRACE_FORMATS
 from nsys_pp.output.tables import SUFFIXES
 from nsys_pp.tables import registry
@@ -103,7 +103,10 @@ def merge(reports: tuple[str, ...], output: Path, is_opened: bool, **options: An
     Example:
       nsys-pp merge node*/report*.sqlite -o run.pftrace
     """
-    _refuse_standard_output(output, "a trace")
+    if output == STANDARD_OUTPUT and is_opened:
+        raise click.UsageError("`--open` needs a file; name it with `-o`")
+    if output == STANDARD_OUTPUT and sys.stdout.isatty():
+        raise click.UsageError("a trace is not for terminals; redirect it, or name a file with `-o`")
     start_ns, end_ns = options["start_ns"], options["end_ns"]
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise click.UsageError("`--end` must be later than `--start`")
@@ -134,7 +137,6 @@ def _settle_flows(options: dict[str, Any]) -> dict[str, Any]:
 def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool) -> None:
     """Log the written files, and a note if one is larger than a browser opens."""
     output, index = merged.output, merged.index
-    size = format_bytes(output.stat().st_size)
     view = (
         "" if is_opened else f" To view it: `nsys-pp open {output}`, or drop it on https://ui.perfetto.dev."
     )
@@ -142,7 +144,10 @@ def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool
         f"{format_count(merged.slices, 'slice')} on {format_count(merged.gpus, 'GPU')}"
         f" of {format_count(merged.machines, 'machine')}, from {format_count(merged.reports, 'report')}."
     )
-    if index is None:
+    size = "" if output == STANDARD_OUTPUT else format_bytes(output.stat().st_size)
+    if not size:
+        log_output(f"Wrote a trace to standard output: {run}")
+    elif index is None:
         log_output(f"Wrote {output} ({size}): {run}{view}", output)
     else:
         total = format_bytes(sum(file.size_bytes for file in merged.files))

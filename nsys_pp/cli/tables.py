@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsys_pp.cli.command import STANDARD_OUTPUT
 from nsys_pp.cli.result import escape_screen, log_output
+from nsys_pp.output.files import STANDARD_OUTPUT
 from nsys_pp.output.tables import FORMATS, SUFFIXES, files_in, is_one_file
 
 if TYPE_CHECKING:

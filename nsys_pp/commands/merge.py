@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import MAX_EVENTS, Detail, Split
-from nsys_pp.output.files import check_folder, check_output
+from nsys_pp.output.files import check_folder, check_output, is_file_output
 from nsys_pp.output.formats import TRACE_FORMATS, TraceFormat, infer_trace_format
 from nsys_pp.output.split_index import INDEX, SplitFile, is_split_folder, name_folder
 from nsys_pp.projection.ranges import Scope
@@ -42,7 +42,7 @@ from nsys_pp.units import format_count
 class MergeResult(Result):
     """Counts of a trace, or of the traces of a divided run."""
 
-    output: Path  # the trace; of a divided run its overview; the folder of traces of machines
+    output: Path  # the trace ("-": standard output); of a divided run its overview
     reports: int
     machines: int
     gpus: int
@@ -84,7 +84,7 @@ def merge(
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
-        output: The trace.
+        output: The trace; "-": standard output, which has one trace.
         format: A key of `nsys_pp.output.formats.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`,
             else "perfetto".
         detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: that of the
@@ -190,7 +190,7 @@ def _settle_split(split: Split, trace_format: TraceFormat, target: Path, *, forc
         OptionError: The format or the output cannot be divided.
         OutputError: The folder exists.
     """
-    is_file = target.is_file() or not target.exists()
+    is_file = is_file_output(target)
     if split in ("auto", "none"):
         return split if trace_format.merge_encoded and is_file else "none"
     if trace_format.merge_encoded is None:

@@ -34,7 +34,7 @@ from nsys_pp.frames.part import (
     PartRecord,
 )
 from nsys_pp.leftovers import make_temporary_folder
-from nsys_pp.output.files import replace_file, translate_errors
+from nsys_pp.output.files import is_file_output, replace_file, translate_errors
 from nsys_pp.output.perfetto.trace import Sink, Source
 
 _LEVEL = 7  # of libdeflate; higher ones take several times as long for one percent
@@ -150,7 +150,7 @@ def make_scratch(output: Path) -> Iterator[Path]:
         OutputError: The folder cannot be created.
     """
     with translate_errors(output):
-        is_file = output.is_file() or not output.exists()  # no device or pipe such as /dev/stdout
+        is_file = is_file_output(output)
         folder = os.path.dirname(os.path.realpath(output)) if is_file else tempfile.gettempdir()
         scratch = make_temporary_folder(Path(folder, output.name)).absolute()
     try:

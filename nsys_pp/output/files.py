@@ -7,10 +7,11 @@ import io
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nsys_pp.errors import OutputError
 from nsys_pp.leftovers import MOVED_ASIDE, make_temporary_file, make_temporary_folder, sweep_folder
@@ -27,6 +28,9 @@ _REASONS = {
     errno.ENOTDIR: ("its folder is a file", "write elsewhere with `-o`"),
     errno.EISDIR: ("it is a folder", "name a file with `-o`"),
 }
+
+# An output that is no file: the standard output of the process.
+STANDARD_OUTPUT = Path("-")
 
 _UNSYNCED = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # of file systems that cannot do it
 
@@ -50,6 +54,11 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
         raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
     if not force and path.is_file():
         raise OutputError(f"`{path}` exists", "add `--force` to replace it")
+
+
+def is_file_output(path: Path) -> bool:
+    """Return whether an output is a file, or will be one: no device, pipe or `STANDARD_OUTPUT`."""
+    return path != STANDARD_OUTPUT and (path.is_file() or not path.exists())
 
 
 @contextmanager
@@ -189,6 +198,17 @@ def translate_errors(path: Path) -> Iterator[None]:
             raise
         reason, hint = _REASONS.get(error.errno or 0, (error.strerror or str(error), None))
         raise OutputError(f"cannot write `{path}`: {reason}", hint) from error
+
+
+@contextmanager
+def open_replaced(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
+    """Open an output as in `replace_file`, or `STANDARD_OUTPUT`, which has all bytes when the block ends."""
+    if path == STANDARD_OUTPUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    else:
+        with replace_file(path, force=force) as target, target.open("wb") as stream:
+            yield stream
 
 
 @contextmanager

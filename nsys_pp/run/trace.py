@@ -27,7 +27,7 @@ from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.training import span_steps
 from nsys_pp.options import SHOW_KINDS, Split
 from nsys_pp.output.blocks import Store, make_scratch
-from nsys_pp.output.files import replace_file, replace_folder, sync_file, translate_errors
+from nsys_pp.output.files import open_replaced, replace_file, replace_folder, sync_file, translate_errors
 from nsys_pp.output.formats import TraceFormat
 from nsys_pp.output.perfetto.trace import PlacedReport, Source, encode_drawing, write_perfetto
 from nsys_pp.output.split_index import (
@@ -256,9 +256,8 @@ class TraceBuilder:
             assert encode is not None
             drawings = [report for report in shown if isinstance(report, PlacedDrawing)]
             blocks = encode([(report.drawing, report.placement) for report in drawings], self._output)
-        with replace_file(self._output, force=force) as target, target.open("wb") as stream:
-            for block in blocks:
-                stream.write(block)
+        with open_replaced(self._output, force=force) as stream:
+            stream.writelines(blocks)
 
     def _redraw(
         self,

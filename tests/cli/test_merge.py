@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import pty
 import re
 import shutil
 import subprocess
@@ -18,7 +20,7 @@ import pytest
 import nsys_pp
 from fixtures.recording.export import Session, write_report
 from fixtures.simulate import main as simulate
-from tests.cli.calls import assert_refused, call, succeed
+from tests.cli.calls import assert_refused, call, run, succeed
 from tests.commands.test_parts import PIPELINE, REPORTS
 from tests.importer.importer import Importer
 from tests.importer.readback import (
@@ -101,6 +103,18 @@ def test_the_output_has_a_name_by_default(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     assert call("merge", report).stderr.startswith("Wrote run.pftrace (")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.sqlite", "run.pftrace"]
+
+
+def test_a_trace_on_standard_output(merged: tuple[Path, str], tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file:
+        done = run("merge", *REPORTS, "-o", "-", stdout=file)
+    assert (tmp_path / "out").read_bytes() == merged[0].read_bytes()
+    assert "Wrote a trace to standard output: 7,906 slices" in done.stderr
+    reader, pipe = os.pipe()
+    os.close(reader)  # as `| head` does
+    assert "Traceback" not in run("merge", *REPORTS, "-o", "-", stdout=pipe).stderr
+    refused = run("merge", *REPORTS, "-o", "-", stdout=pty.openpty()[1])
+    assert (refused.code, "a trace is not for terminals" in refused.stderr) == (2, True)
 
 
 def test_what_a_browser_cannot_hold_is_noted(tmp_path: Path) -> None:
