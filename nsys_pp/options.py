@@ -336,6 +336,14 @@ OPTIONS = (
         is_forwarded=True,
     ),
     Option(
+        "manifest",
+        "--manifest",
+        OUTPUT,
+        "merge",
+        "Also write NAME.manifest.json, by which Perfetto opens traces of other tools with this one.",
+        type=bool,
+    ),
+    Option(
         "trace",
         "--trace",
         OUTPUT,

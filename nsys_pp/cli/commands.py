@@ -158,6 +158,8 @@ def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool
             index,
             *(file.path for file in merged.files),
         )
+    if merged.manifest is not None:
+        log_output(f"Wrote {merged.manifest}, for traces of other tools.", merged.manifest)
     if merged.omits_ranges:
         log_notes(["the overview has no ranges of reports without jobs: they are more than a browser holds"])
     if max(merged.events, *(file.event_count for file in merged.files), 0) > max_events:

@@ -12,10 +12,11 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import MAX_EVENTS, Detail, Split
 from nsys_pp.output.files import check_folder, check_output, is_file_output
 from nsys_pp.output.formats import TRACE_FORMATS, TraceFormat, infer_trace_format
+from nsys_pp.output.perfetto.manifest import name_manifest, write_manifest
 from nsys_pp.output.split_index import INDEX, SplitFile, is_split_folder, name_folder
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
-from nsys_pp.run.inputs import Batch, Result
+from nsys_pp.run.inputs import Batch, Result, label_reports
 from nsys_pp.run.layout import Shown, count_events, count_shown
 from nsys_pp.run.options import (
     Inputs,
@@ -51,6 +52,7 @@ class MergeResult(Result):
     split: Split  # "none", or division of the run: "machine", "rank" or "step"
     files: list[SplitFile]  # traces of a divided run, other than the overview
     index: Path | None  # page that links them
+    manifest: Path | None  # of traces to be opened together
     omits_ranges: bool  # the overview shows the load of GPUs in place of ranges
     notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
     verdict: Verdict  # of the training; no findings without jobs
@@ -71,6 +73,7 @@ def merge(
     show: str | Sequence[str] | None = None,
     split: Split = "auto",
     max_events: int = MAX_EVENTS,
+    manifest: bool = False,
     force: bool = False,
     **options: Unpack[RunOptions],
 ) -> MergeResult:
@@ -102,11 +105,13 @@ def merge(
             has more. "step" needs the reports; Chrome's format is one trace.
         max_events: Largest number of events (slices, marks, samples of counters) of a trace. Default: the
             capacity of Perfetto's UI in a browser, as measured.
+        manifest: Also write Perfetto's manifest of the trace, for opening it with traces of other tools:
+            `NAME.manifest.json` next to the output.
         force: Replace existing outputs.
         options: See `nsys_pp.RunOptions`; with `steps`, all other time is omitted.
 
     Raises:
-        OptionError: `split` excludes the format or the output.
+        OptionError: `split` or `manifest` excludes the format or the output.
         ReportError: A report cannot be read, or is named twice, none has anything to draw, or a part
             has other content than asked for.
         OutputError: The output exists, or cannot be written.
@@ -119,6 +124,10 @@ def merge(
     trace_format = infer_trace_format(target) if format is None else TRACE_FORMATS[format]
     check_output(target, force=force)
     split = _settle_split(split, trace_format, target, force=force)
+    if manifest:
+        if not (trace_format.merge_encoded and is_file_output(target)):
+            raise OptionError("manifest", "`--manifest` needs a file in Perfetto's format as output")
+        check_output(name_manifest(target), force=force)
     content = TraceContent(
         format=trace_format,
         part_options=parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show),
@@ -176,11 +185,23 @@ def merge(
         slices=slices,
         events=events,
         **written,
+        manifest=write_manifest(target, _list_offsets(run), force=force) if manifest else None,
         notes=notes,
         verdict=verdict,
         skipped=run.skipped,
         row_counts=run.row_counts,
     )
+
+
+def _list_offsets(run: Run) -> dict[str, int]:
+    """Return what is added to the UTC of each report, by its label; reports without UTC have none."""
+    labels = label_reports([recorded.path for recorded in run.inputs])
+    return {
+        labels[report]: offset_ns
+        for reports, offset_ns in run.clocks.table.select("reports", "offset_ns").rows()
+        for report in reports
+        if run.clocks.is_utc and run.inputs[report].identity.session.utc_epoch_ns is not None
+    }
 
 
 def _settle_split(split: Split, trace_format: TraceFormat, target: Path, *, force: bool) -> Split:

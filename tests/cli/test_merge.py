@@ -31,6 +31,7 @@ from tests.importer.readback import (
     slices_by_track,
 )
 
+CLOCKS = PIPELINE.parent / "clocks"
 EPOCH = 1_790_000_000_000_000_000
 DAY = 86_400_000_000_000
 
@@ -115,6 +116,21 @@ def test_a_trace_on_standard_output(merged: tuple[Path, str], tmp_path: Path) ->
     assert "Traceback" not in run("merge", *REPORTS, "-o", "-", stdout=pipe).stderr
     refused = run("merge", *REPORTS, "-o", "-", stdout=pty.openpty()[1])
     assert (refused.code, "a trace is not for terminals" in refused.stderr) == (2, True)
+
+
+def test_a_manifest_has_the_offset_of_each_machine(tmp_path: Path) -> None:
+    merge(tmp_path / "run.pftrace", CLOCKS, "--manifest")
+    clocks = nsys_pp.align(CLOCKS).clocks
+    assert json.loads((tmp_path / "run.manifest.json").read_text()) == {
+        "perfetto_manifest": {
+            "version": 1,
+            "trace_time": {"clock": "BOOTTIME", "file": "run.pftrace"},
+            "files": [{"path": "run.pftrace"}],
+            "attributes": {f"nsys_pp.offset_ns.rank{at}": ns for at, ns in enumerate(clocks["offset_ns"])},
+        }
+    }
+    refused = call("merge", CLOCKS, "-o", tmp_path / "x.json", "--manifest")
+    assert (refused.code, "Perfetto's format" in refused.stderr) == (2, True)
 
 
 def test_what_a_browser_cannot_hold_is_noted(tmp_path: Path) -> None:
