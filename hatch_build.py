@@ -6,7 +6,8 @@ The C compiler of the machine compiles, or `ziglang` from PyPI where there is no
 README point to files of the version's tag there, and the metadata has project URLs. Without it, links stay relative,
 and there are no URLs.
 
-`NSYS_PP_WHEEL=x86_64` or `aarch64` builds a wheel for machines of this kind with glibc 2.17 or newer, by `ziglang`.
+`NSYS_PP_WHEEL=manylinux_2_17_x86_64` builds a wheel for this platform (one of `TARGETS`) on any machine, by `ziglang`. A wheel without it is for
+machines like this one: PyPI doesn't take its tag.
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 OPTIONS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11", "-ffp-contract=off", "-g0", "-s"]
 ZIG = "ziglang>=0.13"
-
+# Platforms of wheels, by tags that PyPI takes, and zig's names of them. The libraries know no Python, so one wheel is for all.
+TARGETS = {
+    "manylinux_2_17_x86_64": "x86_64-linux-gnu.2.17",
+    "manylinux_2_17_aarch64": "aarch64-linux-gnu.2.17",
+    "macosx_11_0_x86_64": "x86_64-macos.11.0",
+    "macosx_11_0_arm64": "aarch64-macos.11.0",
+}
 
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>(?!https?:|#)[^)]+)\)")
 
@@ -109,9 +116,9 @@ def _find_compiler() -> list[str]:
 
 def _compile(source: Path, library: Path) -> str:
     """Compile the library; return why it cannot be, in words, or nothing."""
-    arch = _chosen()
+    tag = _chosen()
     zig = [sys.executable, "-m", "ziglang", "cc"]
-    compiler = [*zig, "-target", f"{arch}-linux-gnu.2.17"] if arch else _find_compiler() or zig
+    compiler = [*zig, "-target", TARGETS[tag]] if tag else _find_compiler() or zig
     library.parent.mkdir(parents=True, exist_ok=True)
     built = library.with_name(f".{library.name}.{os.getpid()}")
     try:
@@ -132,6 +139,5 @@ def _compile(source: Path, library: Path) -> str:
 
 
 def _platform_tag() -> str:
-    if _chosen():
-        return f"manylinux_2_17_{_chosen()}"
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_") or f"linux_{platform.machine()}"
+    own = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    return _chosen() or own or f"linux_{platform.machine()}"

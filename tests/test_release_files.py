@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,6 +51,32 @@ def test_without_an_address_there_are_no_urls(
     metadata = build_metadata(hatch_build)
     assert metadata["urls"] == {}
     assert metadata["readme"]["text"] == (ROOT / "README.md").read_text()  # type: ignore[index]
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+JOBS = {path.stem: yaml.safe_load(path.read_text())["jobs"] for path in WORKFLOWS}
+
+
+def test_workflows_name_what_exists(hatch_build: ModuleType) -> None:
+    for jobs in JOBS.values():
+        assert {job["needs"] for job in jobs.values() if "needs" in job} <= {*jobs}
+    steps = [step for jobs in JOBS.values() for job in jobs.values() for step in job["steps"]]
+    actions = [step["uses"] for step in steps if "uses" in step]
+    assert [name for name in actions if not re.fullmatch(r"[\w-]+/[\w-]+@(release/)?v\d+", name)] == []
+    runs = "\n".join(step["run"] for step in steps if "run" in step)
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+    assert {".ci/run", "fixtures/pipeline"} == {*re.findall(r"(?:\.ci|fixtures)/\w+", runs)}
+    assert re.findall(r"(?:manylinux|macosx)\w+", runs) == [*hatch_build.TARGETS]
+
+
+def test_ci_has_the_pythons_of_the_metadata() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [word.split(" :: ")[-1] for word in project["classifiers"] if ":: Python :: 3." in word]
+    assert JOBS["ci"]["run"]["strategy"]["matrix"]["python"] == named
+    assert project["requires-python"] == f">={named[0]}"
+    assert JOBS["release"]["try"]["strategy"]["matrix"]["python"] == [named[0], named[-1]]
+    publish = JOBS["release"]["publish"]
+    assert (publish["environment"], publish["permissions"]) == ("pypi", {"id-token": "write"})
 
 
 def test_the_version_is_in_one_place() -> None:
