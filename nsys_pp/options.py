@@ -342,6 +342,7 @@ OPTIONS = (
         "merge",
         "Also write NAME.manifest.json, by which Perfetto opens traces of other tools with this one.",
         type=bool,
+        is_forwarded=True,
     ),
     Option(
         "trace",

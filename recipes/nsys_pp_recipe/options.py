@@ -56,7 +56,7 @@ def add_options(add: Callable[..., object], main: str) -> None:
     """
     for option in FORWARDED:
         if accepts(main, option):
-            settings: dict[str, Any] = {"metavar": "VALUE"}
+            settings: dict[str, Any] = {"choices": option.choices} if option.choices else {"metavar": "VALUE"}
             if option.is_many:
                 settings["action"] = "append"
             if option.type is bool:

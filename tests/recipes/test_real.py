@@ -121,6 +121,10 @@ def test_what_cannot_be_read_ends_the_recipe_or_is_left_out(
     assert done.returncode == 0, done.stdout
     assert f"WARNING: skipped {broken}" in done.stdout
     assert (tmp_path / "out" / "overview.parquet").exists()
+    done = run_recipe("nsys_pp_merge", *words[1:], "--clock", "sundial", "--force-overwrite")
+    assert done.returncode == 1
+    assert "argument --clock: invalid choice: 'sundial'" in done.stdout
+    assert (tmp_path / "out" / "overview.parquet").exists()  # no work was done
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ NOT_FORWARDED = {
     ("pipeline", "--limit"),
     ("pipeline", "--explain-jobs"),
 }
-EXAMPLES = {"one": ["1"], "many": ["a", "b"], "none": []}
+EXAMPLES = {"one": ["1"], "many": ["a", "b"], "none": [""]}
 
 
 def flags(name: str) -> Iterator[tuple[str, click.Option]]:
@@ -66,8 +66,7 @@ def test_what_a_recipe_is_told_each_command_is_told(main_command: str) -> None:
     options.add_options(parser.add_argument, main_command)
     handed = [one for one in options.FORWARDED if options.accepts(main_command, one)]
     words = [
-        [one.flags] if _values(one) == "none" else [f"{one.flags}={x}" for x in EXAMPLES[_values(one)]]
-        for one in handed
+        [f"{one.flags}={x}".rstrip("=") for x in one.choices[:1] or EXAMPLES[_values(one)]] for one in handed
     ]
     parsed = parser.parse_args([word for some in words for word in some])
     for name in ("extract", "merge", "chart", "pipeline", "summary"):
