@@ -74,9 +74,10 @@ _SUMMARY_ROWS = 15
 _CHARTS = ("html", "svg", "png")
 _PAGES = (".html", ".htm")
 _DIVISIONS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"}
-_STATUSES = {"info": 0, "warning": 4, "error": 5}
 _COLORS = {"info": None, "warning": "yellow", "error": "red"}
-_GATE_FAILED = 4  # exit status
+# Exit statuses beside 0 to 3 (docs/trace.md has all): of `compare`, and of `check` by severity.
+_GATE_FAILED = 4
+_STATUSES = {"info": 0, "error": 5, "warning": 6}
 _MAX_SCREENS = 4
 _ROSTER_COLUMNS = (
     *("machine", "machine_source", "pid", "device_id", "gpu", "gpu_number", "gpu_name", "uuid"),
@@ -732,7 +733,7 @@ def check(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) 
     """Check reports for damage, impossible values and lost events.
 
     Each finding is a sentence, and a sentence on its meaning for the analyses. The exit status is 5
-    if a report is damaged or cannot be read (errors), 4 if results lack rows or are less certain
+    if a report is damaged or cannot be read (errors), 6 if results lack rows or are less certain
     (warnings), else 0.
 
     \b
