@@ -64,10 +64,10 @@ display(
 # %% [markdown]
 # ## Kernels
 #
-# `summarise` has the tables of times; families come from the names of kernels.
+# `summary` has the tables of times; families come from the names of kernels.
 
 # %%
-summary = nsys_pp.summarise(REPORT, tables=["families", "idle"])
+summary = nsys_pp.summary(REPORT, tables=["families", "idle"])
 display(summary)
 
 # %% [markdown]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nsys_pp.commands.report import ReportResult, report
     from nsys_pp.commands.scrub import ScrubResult, scrub
     from nsys_pp.commands.sql import SqlResult, sql
-    from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
+    from nsys_pp.commands.summary import SUMMARY_TABLES, SummaryResult, summary
     from nsys_pp.commands.whatif import WhatIfResult, whatif
     from nsys_pp.errors import NsysPPError, OptionError
     from nsys_pp.run.options import (
@@ -65,7 +65,7 @@ _MODULES = {
     "nsys_pp.commands.report": ("ReportResult", "report"),
     "nsys_pp.commands.scrub": ("ScrubResult", "scrub"),
     "nsys_pp.commands.sql": ("SqlResult", "sql"),
-    "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
+    "nsys_pp.commands.summary": ("SUMMARY_TABLES", "SummaryResult", "summary"),
     "nsys_pp.commands.whatif": ("WhatIfResult", "whatif"),
     "nsys_pp.run.options": (
         *("BatchOptions", "ClockOptions", "JobOptions", "RosterOptions", "RunOptions", "StepOptions"),
@@ -117,7 +117,7 @@ __all__ = [
     "report",
     "scrub",
     "sql",
-    "summarise",
+    "summary",
     "whatif",
 ]
 

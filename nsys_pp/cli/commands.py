@@ -541,7 +541,7 @@ def summary(
     check_outputs(
         output, format, (*([registry.VERDICT] if with_verdict else []), *names), reports, force=force
     )
-    summarised = run_with_progress(nsys_pp.summarise, reports, tables=names, **options)
+    summarised = run_with_progress(nsys_pp.summary, reports, tables=names, **options)
     missing = [f"no table {name}: {reason}" for name, reason in summarised.absent.items()]
     if not (summarised.tables or is_text):
         raise MissingDataError(missing[0], "`nsys-pp info` lists what was recorded")

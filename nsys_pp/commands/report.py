@@ -12,7 +12,7 @@ from typing import Unpack
 import polars as pl
 
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
-from nsys_pp.commands.summarise import SUMMARY_TABLES, build_tables, join_aggregates
+from nsys_pp.commands.summary import SUMMARY_TABLES, build_tables, join_aggregates
 from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict

@@ -12,7 +12,7 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
 from nsys_pp.commands.project import ProjectResult, define_projection_table, project
-from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
+from nsys_pp.commands.summary import SUMMARY_TABLES, SummaryResult, summary
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.clock import CLOCKS
 from nsys_pp.frames.conform import build_schema
@@ -134,16 +134,16 @@ def _build_frames(
             )
     of_summary = [name.removeprefix(SUMMARY_PREFIX) for name in names if name.startswith(SUMMARY_PREFIX)]
     if of_summary:
-        summary = summarise(inputs, tables=of_summary, **options)
-        results.append(summary)
+        summed = summary(inputs, tables=of_summary, **options)
+        results.append(summed)
         for name in of_summary:
-            if name in summary.absent:
+            if name in summed.absent:
                 raise OptionError(
                     "query",
                     f"`{SUMMARY_PREFIX}{name}` has no rows: its data was not recorded",
-                    summary.absent[name],
+                    summed.absent[name],
                 )
-            frames[SUMMARY_PREFIX + name] = summary.tables[name]
+            frames[SUMMARY_PREFIX + name] = summed.tables[name]
     if "projections" in names:
         shared = {name: value for name, value in options.items() if name in BatchOptions.__annotations__}
         ranges = project(inputs, **shared)  # type: ignore[arg-type]

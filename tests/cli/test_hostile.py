@@ -327,7 +327,7 @@ def test_work_grows_with_the_rows(shape: str, tmp_path: Path) -> None:
     analyses: dict[str, Callable[[Path], object]] = {
         "merge": lambda path: nsys_pp.merge(path, tmp_path / "x.pftrace", force=True),
         "pipeline": lambda path: nsys_pp.pipeline(path).tables(),
-        "summary": lambda path: nsys_pp.summarise(path).tables,
+        "summary": lambda path: nsys_pp.summary(path).tables,
     }
     for name, analyse in analyses.items():
         few, many = (partial(_refusable, analyse, path) for path in paths)

@@ -55,7 +55,7 @@ def test_findings_are_in_the_result_and_in_json(tmp_path: Path) -> None:
     recorded = json.loads((tmp_path / "result.json").read_text())["verdict"]
     assert [finding["line"] for finding in recorded] == [row["line"] for row in rows]
     assert recorded[1]["value_ns"] == rows[1]["value_ns"] > 0
-    assert nsys_pp.summarise(PIPELINE, tables=["device"]).verdict.lines == [row["line"] for row in rows]
+    assert nsys_pp.summary(PIPELINE, tables=["device"]).verdict.lines == [row["line"] for row in rows]
 
 
 def test_csv_is_one_table() -> None:

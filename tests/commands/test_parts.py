@@ -96,7 +96,7 @@ def test_parts_of_real_reports_do_too(shared_report: Path, tmp_path: Path) -> No
         return
     expected = merged([shared_report], tmp_path / "report.pftrace", detail="cpu", flows=True)
     assert merged([part], tmp_path / "part.pftrace") == expected
-    told, summed = nsys_pp.summarise([shared_report]), nsys_pp.summarise([part])
+    told, summed = nsys_pp.summary([shared_report]), nsys_pp.summary([part])
     assert summed.absent == told.absent
     for name, table in told.tables.items():
         assert_frame_equal(summed.tables[name], table)

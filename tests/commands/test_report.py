@@ -17,7 +17,7 @@ from fixtures.serving.reports import write_reports
 from fixtures.serving.simulate import draw_serving, serve
 from fixtures.simulate import main as simulate
 from nsys_pp.commands.pipeline import PIPELINE_TABLES
-from nsys_pp.commands.summarise import SUMMARY_TABLES
+from nsys_pp.commands.summary import SUMMARY_TABLES
 from nsys_pp.frames.table import AnyTable, FilledTable, build_table_schema, describe_columns
 from nsys_pp.output.pages.page import MOST_ROWS
 from nsys_pp.output.pages.report import SECTIONS

@@ -31,7 +31,7 @@ ADDED = {  # columns that add up over whatever a table is split by
 
 
 def tables_of(inputs: list[Path], **asked: Any) -> dict[str, pl.DataFrame]:
-    return nsys_pp.summarise(inputs, **asked).tables
+    return nsys_pp.summary(inputs, **asked).tables
 
 
 def extract_into(folder: Path, reports: list[Path]) -> list[Path]:
@@ -113,7 +113,7 @@ def test_tables_of_several_analyses_meet_in_one_query() -> None:
     answer = nsys_pp.sql(query, PIPELINE).table.row(0, named=True)
     assert answer["ranges"] == len(nsys_pp.project(PIPELINE).ranges)
     assert answer["jobs"] == len(nsys_pp.pipeline(PIPELINE).training.jobs)
-    copies = nsys_pp.summarise(PIPELINE, tables=["copies"]).tables["copies"]
+    copies = nsys_pp.summary(PIPELINE, tables=["copies"]).tables["copies"]
     assert answer["copies"] == copies["count"].sum()
 
 

@@ -321,7 +321,7 @@ def pipeline(source: Path, output: Path) -> None:
 
 
 def summarise(source: Path, output: Path) -> None:
-    nsys_pp.summarise(source)
+    nsys_pp.summary(source)
 
 
 def project(source: Path, output: Path) -> None:

@@ -194,7 +194,7 @@ def test_lost_events_are_told_once_by_every_command(lossy: Path, tmp_path: Path)
     edit(same, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 1")  # another recording
     rest = f" that events may be missing (`{LOST}`), but every recorded launch has its kernel, and every kernel its launch"
     sentence = f"nsys says of `{lossy}`{rest}"
-    for command in (nsys_pp.pipeline, nsys_pp.summarise):
+    for command in (nsys_pp.pipeline, nsys_pp.summary):
         assert told(lambda command=command: command([lossy])) == [sentence]  # type: ignore[misc]
     assert told(lambda: nsys_pp.merge([lossy], tmp_path / "x.pftrace")) == [sentence]
     part = tmp_path / "a.nspart"
@@ -236,7 +236,7 @@ def test_launches_after_their_operations_have_no_delay(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kinds = nsys_pp.pipeline([early]).tables(["kinds"])["kinds"]
-        delays = nsys_pp.summarise([early], tables=["launches"]).tables["launches"]
+        delays = nsys_pp.summary([early], tables=["launches"]).tables["launches"]
     known = kinds["median_launch_delay_ns"].drop_nulls()
     assert (known >= -60_000).all()
     assert delays.filter(pl.col("min_ns") < -60_000).is_empty()

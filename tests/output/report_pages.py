@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import nsys_pp
-from nsys_pp.commands.summarise import SUMMARY_TABLES
+from nsys_pp.commands.summary import SUMMARY_TABLES
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.training import Training
 from nsys_pp.output.pages.report import LackingData, PageSource, TraceLinks, list_tables, write_report
@@ -115,7 +115,7 @@ def make_source(
 def read_sums() -> tuple[FilledTable, dict[str, FilledTable]]:
     """Read the clocks and sums of two reports."""
     aligned = nsys_pp.align(PIPELINE / "node2")
-    summed = nsys_pp.summarise(PIPELINE / "node2")
+    summed = nsys_pp.summary(PIPELINE / "node2")
     sums = fill_tables(SUMMARY_TABLES, summed.tables, summed.absent)
     clocks = FilledTable(table=CLOCK_TABLE, frame=build_clock_table(aligned.clocks, aligned.labels))
     return clocks, {filled.table.name: filled for filled in sums}

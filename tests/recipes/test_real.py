@@ -27,7 +27,7 @@ def expected(with_gpu: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("expected")
     nsys_pp.merge([with_gpu], folder / "run.pftrace")
     nsys_pp.chart([with_gpu], folder / "pipeline.html")
-    summary = nsys_pp.summarise([with_gpu])
+    summary = nsys_pp.summary([with_gpu])
     verdict = fill_tables(nsys_pp.PIPELINE_TABLES, {"verdict": summary.verdict_table()})
     for name, tables in (
         ("pipeline", fill_tables(nsys_pp.PIPELINE_TABLES, nsys_pp.pipeline([with_gpu]).tables())),

@@ -91,7 +91,7 @@ def test_a_rank_has_one_lane_in_new_processes_on_its_gpu(per: str, tmp_path: Pat
     assert any("new processes" in note for note in result.training.notes) == (per == "machine")
     # nothing was recorded between both
     assert not any(finding.kind == "between" for finding in result.verdict.findings)
-    once, both = (nsys_pp.summarise(own, by="rank", tables=["distribution"]) for own in (lives[:1], lives))
+    once, both = (nsys_pp.summary(own, by="rank", tables=["distribution"]) for own in (lives[:1], lives))
     assert len(both.tables["distribution"]) == len(once.tables["distribution"])
 
 
@@ -144,7 +144,7 @@ def test_a_program_on_the_gpu_of_a_rank_is_not_compared(tmp_path: Path) -> None:
     (note,) = [note for note in result.training.notes if note.startswith("process ")]
     assert note.endswith("on a GPU of the training (node0 GPU 1) is no rank of it: it is not compared")
     # sums have its kernels
-    labels = nsys_pp.summarise([tmp_path], by="rank", tables=["device"]).tables["device"]["label"]
+    labels = nsys_pp.summary([tmp_path], by="rank", tables=["device"]).tables["device"]["label"]
     assert len(labels) == 5
 
 

@@ -50,7 +50,7 @@ def _list_results(report: Path, folder: Path) -> dict[str, object]:
         results["trace"] = trace.read_bytes()
     with suppress(MissingDataError):
         results["projections"] = nsys_pp.project(report, ops="all", scope="process").ranges
-    results["summary"] = nsys_pp.summarise(report).tables
+    results["summary"] = nsys_pp.summary(report).tables
     results["clocks"] = nsys_pp.align(report).clocks
     return results
 

@@ -176,7 +176,7 @@ HEADINGS = {
 
 @pytest.fixture(scope="module")
 def summary() -> nsys_pp.SummaryResult:
-    return nsys_pp.summarise([PIPELINE], paddle_compat=True)
+    return nsys_pp.summary([PIPELINE], paddle_compat=True)
 
 
 def shown(summary: nsys_pp.SummaryResult, name: str) -> ShownTable:

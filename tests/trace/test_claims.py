@@ -280,7 +280,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_result(folder: Path, sums: str) -> pl.DataFrame:
     command, _, table = sums.split()
     if command == "summary":
-        return nsys_pp.summarise(folder, tables=[table]).tables.get(table, pl.DataFrame())
+        return nsys_pp.summary(folder, tables=[table]).tables.get(table, pl.DataFrame())
     return nsys_pp.pipeline(folder).tables([table])[table]
 
 

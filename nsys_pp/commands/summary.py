@@ -70,7 +70,7 @@ class SummaryResult(ShortRepr):
         return format_html(fill_tables(SUMMARY_TABLES, self.tables))
 
 
-def summarise(
+def summary(
     inputs: Inputs,
     *,
     tables: Sequence[str] | None = None,
@@ -107,9 +107,9 @@ def summarise(
         return read_inputs(run.batch, run.job_options | counted, doing="summing up", with_aggregates=True)
 
     run = Run(Batch(inputs, options), options, read=read, last_stage="numbered_steps")
-    summary, notes = join_aggregates(run)
+    sums, notes = join_aggregates(run)
     chosen = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
-    built, absent = build_tables(summary, names, chosen, by=by)
+    built, absent = build_tables(sums, names, chosen, by=by)
     return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped, run=run)
 
 
