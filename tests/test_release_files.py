@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
+import runpy
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -15,28 +13,18 @@ import yaml  # type: ignore[import-untyped]
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def hatch_build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["hatch_build"] = module
-    spec.loader.exec_module(module)
-    return module
+HATCH_BUILD = runpy.run_path(str(ROOT / "hatch_build.py"))
 
 
-def build_metadata(hatch_build: ModuleType) -> dict[str, object]:
+def build_metadata() -> dict[str, object]:
     metadata: dict[str, object] = {"version": "1.2"}
-    hatch_build.ReadmeMetadataHook(str(ROOT), {}).update(metadata)
+    HATCH_BUILD["ReadmeMetadataHook"](str(ROOT), {}).update(metadata)
     return metadata
 
 
-def test_links_of_the_readme_are_absolute_where_an_address_is_set(
-    hatch_build: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_of_the_readme_are_absolute_where_an_address_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NSYS_PP_ADDRESS", "https://forge.example.org/o/p/")
-    metadata = build_metadata(hatch_build)
+    metadata = build_metadata()
     text = metadata["readme"]["text"]  # type: ignore[index]
     assert "(https://forge.example.org/o/p/raw/v1.2/docs/merged.png)" in text
     assert "(https://forge.example.org/o/p/blob/v1.2/docs/index.md)" in text
@@ -44,11 +32,9 @@ def test_links_of_the_readme_are_absolute_where_an_address_is_set(
     assert metadata["urls"]["Source"] == "https://forge.example.org/o/p"  # type: ignore[index]
 
 
-def test_without_an_address_there_are_no_urls(
-    hatch_build: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_address_there_are_no_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NSYS_PP_ADDRESS", raising=False)
-    metadata = build_metadata(hatch_build)
+    metadata = build_metadata()
     assert metadata["urls"] == {}
     assert metadata["readme"]["text"] == (ROOT / "README.md").read_text()  # type: ignore[index]
 
@@ -57,7 +43,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 JOBS = {path.stem: yaml.safe_load(path.read_text())["jobs"] for path in WORKFLOWS}
 
 
-def test_workflows_name_what_exists(hatch_build: ModuleType) -> None:
+def test_workflows_name_what_exists() -> None:
     for jobs in JOBS.values():
         assert {job["needs"] for job in jobs.values() if "needs" in job} <= {*jobs}
     steps = [step for jobs in JOBS.values() for job in jobs.values() for step in job["steps"]]
@@ -66,7 +52,7 @@ def test_workflows_name_what_exists(hatch_build: ModuleType) -> None:
     runs = "\n".join(step["run"] for step in steps if "run" in step)
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     assert {".ci/run", "fixtures/pipeline"} == {*re.findall(r"(?:\.ci|fixtures)/\w+", runs)}
-    assert re.findall(r"(?:manylinux|macosx)\w+", runs) == [*hatch_build.TARGETS]
+    assert re.findall(r"(?:manylinux|macosx)\w+", runs) == [*HATCH_BUILD["TARGETS"]]
 
 
 def test_ci_has_the_pythons_of_the_metadata() -> None:

@@ -272,6 +272,7 @@ USAGE = {
         -o run.json --result x.txt => invalid `--result x.txt`; expected a .json file
         -o run.json --result run.json => `--result` and `-o` are the same file `run.json`
         -o - --open => `--open` needs a file; name it with `-o`
+        -o run.json --manifest => `--manifest` needs a file in Perfetto's format
         -o - --split rank => `--split rank` needs a file as output
         --detail most => 'most' is not one of
         --format json => 'json' is not one of
