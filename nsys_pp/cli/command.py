@@ -377,9 +377,12 @@ def command(**own: Mapping[str, Any]) -> Callable[[Callable[..., None]], Section
 
 
 def run_with_progress(function: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-    """Call a function of the library, and show its progress."""
+    """Call a function of the library, show its progress, and record what its result is based on."""
     with show_progress() as progress:
-        return function(*inputs, progress=progress, **options)
+        result = function(*inputs, progress=progress, **options)
+    current_record().row_counts = result.row_counts
+    log_skipped(result.skipped)
+    return result
 
 
 def refuse_given(names: str, reason: str) -> None:
@@ -392,12 +395,7 @@ def refuse_given(names: str, reason: str) -> None:
 
 
 def end_with(result: Any, status: int = 0) -> None:
-    """Record the rows of a result and list its skipped inputs.
-
-    Exit with a status, or with 3 if there are any.
-    """
-    current_record().row_counts = result.row_counts
-    log_skipped(result.skipped)
+    """Exit with a status, or with 3 if inputs were skipped."""
     if status := status or 3 * bool(result.skipped):
         click.get_current_context().exit(status)
 

@@ -29,12 +29,12 @@ from nsys_pp.cli.command import (
     run_with_progress,
 )
 from nsys_pp.cli.result import (
+    begin_document,
     escape_line,
     list_rows,
     log,
     log_notes,
     log_output,
-    log_skipped,
     log_verdict,
     record_verdict,
 )
@@ -116,7 +116,6 @@ def merge(reports: tuple[str, ...], output: Path, is_opened: bool, **options: An
             f"`{output}` has the extension of a table; a trace is `.pftrace`, `.json` or `.json.gz`"
         )
     merged = run_with_progress(nsys_pp.merge, reports, output, **options | _settle_flows(options))
-    log_skipped(merged.skipped)
     log_notes(merged.notes)
     _log_traces(merged, options["max_events"], is_opened=is_opened)
     log_verdict(merged.verdict)
@@ -237,7 +236,6 @@ def report(
     """
     _refuse_standard_output(output, "a page")
     written = run_with_progress(nsys_pp.report, reports, output, trace=trace, **options)
-    log_skipped(written.skipped)
     log_notes(written.notes)
     if trace is not None and "://" not in trace and not Path(trace).is_file():
         log_notes([f"no such file: `{trace}`; `nsys-pp merge REPORT... -o {trace}` writes it"])
@@ -264,7 +262,6 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
     with warnings.catch_warnings():  # the page's are the same
         warnings.simplefilter("ignore")
         merged = run_with_progress(nsys_pp.merge, reports, trace, force=force, **options)
-    log_skipped(written.skipped)
     log_notes(written.notes)
     counts = {"report": merged.reports, "machine": merged.machines, "GPU": merged.gpus, "step": written.steps}
     log(", ".join(format_count(count, noun) for noun, count in counts.items()), event="run")
@@ -350,11 +347,9 @@ def _show(
     options: dict[str, Any],
 ) -> None:
     """Show or write tables; those of `added` in any case."""
-    from msgspec.structs import replace
-
     from nsys_pp.frames.table import fill_tables
 
-    format = settle_format(output, format, names and (*names, *added), option="--table")
+    format = settle_format(output, format, names and (*names, *added))
     force = options.pop("force")
     check_outputs(output, format, (*(names or registry.TABLES), *added), reports, force=force)
     result = run_with_progress(nsys_pp.pipeline, reports, **options)
@@ -367,14 +362,20 @@ def _show(
     chosen: dict[str, Any] = {
         name: next(tables[name] for tables in registries if name in tables) for name in names
     }
-    for name, frame in frames.items():
-        if name in registry.REQUESTED_TABLES and frame.is_empty():
-            chosen[name] = replace(chosen[name], empty=result.explain_no_rows(name))
-    log_skipped(result.skipped)
-    limit = limit if format == "table" else 0
-    output_tables(fill_tables(chosen, frames), output=output, format=format, limit=limit, force=force)
+    absences = {
+        name: result.explain_no_rows(name)
+        for name, frame in frames.items()
+        if name in registry.REQUESTED_TABLES and frame.is_empty()
+    }
     record_verdict(result.verdict)
-    log_notes([*result.training.notes, *result.metric_notes(), *result.work_notes()])
+    output_tables(
+        fill_tables(chosen, frames, absences),
+        output=output,
+        format=format,
+        limit=limit if format == "table" else 0,
+        notes=[*result.training.notes, *result.metric_notes(), *result.work_notes()],
+        force=force,
+    )
     end_with(result)
 
 
@@ -386,7 +387,7 @@ def _explain_jobs(
     from nsys_pp.frames.table import FilledTable
 
     force = options["force"]
-    format = settle_format(output, format, (NAME_TABLE.name,), option="--table")
+    format = settle_format(output, format, (NAME_TABLE.name,))
     check_outputs(output, format, (NAME_TABLE.name,), reports, force=force, with_parts=False)
     chosen = {name: value for name, value in options.items() if name in nsys_pp.JobOptions.__annotations__}
     result = run_with_progress(nsys_pp.explain_jobs, reports, **chosen)
@@ -450,18 +451,16 @@ def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bo
     if is_drawn and format is not None:
         raise click.UsageError(f"`{output}` is drawn; omit `--format {format}`, or choose another output")
     target = STANDARD_OUTPUT if is_drawn else output
-    format = settle_format(target, format, (WHATIF_TABLE.name,), option="--table")
+    format = settle_format(target, format, (WHATIF_TABLE.name,))
     check_outputs(output, format, (WHATIF_TABLE.name,), reports, force=force)
     if is_drawn:
         check_output(output, force=force)
     result = run_with_progress(nsys_pp.whatif, reports, **options)
-    log_skipped(result.skipped)
     filled = FilledTable(table=WHATIF_TABLE, frame=result.predictions)
-    output_tables([filled], output=target, format=format, force=force)
+    output_tables([filled], output=target, format=format, notes=result.notes, force=force)
     if is_drawn:
         result.draw(output, force=force)
         log_output(f"Wrote {output}: each rank as measured, and below as replayed", output)
-    log_notes(result.notes)
     end_with(result)
 
 
@@ -487,7 +486,6 @@ def chart(
             f"unknown extension of `{output}`; expected .html, .svg or .png, or choose a `--format`"
         )
     charted = run_with_progress(nsys_pp.chart, reports, output, format=format, **options)
-    log_skipped(charted.skipped)
     record_verdict(charted.verdict)
     log_notes(charted.notes)
     counts = f"{format_count(charted.jobs, 'job')} on {format_count(charted.lanes, 'lane')}"
@@ -529,7 +527,7 @@ def summary(
     """
     from nsys_pp.frames.table import fill_tables
 
-    format = settle_format(output, format, names, option="--table")
+    format = settle_format(output, format, names)
     is_text = format in ("table", "markdown")
     is_paddle = options["paddle_compat"]
     with_verdict = names is None and not is_paddle
@@ -543,16 +541,18 @@ def summary(
     )
     summarised = run_with_progress(nsys_pp.summary, reports, tables=names, **options)
     missing = [f"no table {name}: {reason}" for name, reason in summarised.absent.items()]
-    if not (summarised.tables or is_text):
+    says_missing = is_text or format == "json"
+    if not (summarised.tables or says_missing):
         raise MissingDataError(missing[0], "`nsys-pp info` lists what was recorded")
     filled = fill_tables(tables, summarised.tables, summarised.absent)
     if with_verdict:
         filled = [*fill_tables(registry.TABLES, {registry.VERDICT: summarised.verdict_table()}), *filled]
         record_verdict(summarised.verdict)
-    log_skipped(summarised.skipped)
     limit = (_SUMMARY_ROWS if is_text else 0) if limit is None else limit
-    output_tables(filled, output=output, format=format, limit=limit, sort=sort, unit=unit, force=force)
-    log_notes([*([] if is_text else missing), *summarised.notes])
+    notes = [*([] if says_missing else missing), *summarised.notes]
+    output_tables(
+        filled, output=output, format=format, notes=notes, force=force, limit=limit, sort=sort, unit=unit
+    )
     end_with(summarised)
 
 
@@ -581,23 +581,18 @@ def compare(a: str, b: str, output: Path | None, format: str, limit: int, **opti
         )
     compared = run_with_progress(nsys_pp.compare, a, b, output=page, **options)
     record_verdict(compared.verdict)
-    log_skipped(compared.skipped)
-    tables = compared.fill_tables()
-    if format == "json":
-        from nsys_pp.output.tables.formats import format_tables
-
-        content = {
+    output_tables(
+        compared.fill_tables(),
+        output=STANDARD_OUTPUT,
+        format=format,
+        limit=limit if format == "table" else 0,
+        notes=compared.notes,
+        contents={
             "runs": dict(zip("ab", compared.names, strict=True)),
-            "verdict": compared.verdict.to_dicts(),
             "comparability": compared.comparability,
-            "tables": json.loads(format_tables(tables[1:], format="json")),
             "failures": compared.failures,
-            "notes": compared.notes,
-        }
-        _print_json(content)
-    else:
-        output_tables(tables, output=STANDARD_OUTPUT, format=format, limit=limit if format == "table" else 0)
-    log_notes(compared.notes)
+        },
+    )
     if page is not None:
         _log_written(page)
     for failure in compared.failures:
@@ -626,30 +621,20 @@ def project(
     """
     from nsys_pp.commands.project import define_projection_table
     from nsys_pp.frames.table import FilledTable
-    from nsys_pp.output.files import check_output
-    from nsys_pp.output.tables.formats import format_table, write_table
-    from nsys_pp.run.inputs import list_existing_inputs
     from nsys_pp.run.options import parse_counted_ops
 
-    format = settle_format(output, format)
-    if output != STANDARD_OUTPUT:
-        check_output(output, force=force, inputs=list_existing_inputs(reports, with_parts=False))
+    table = define_projection_table(parse_counted_ops(options["ops"]), options["scope"])
+    format = settle_format(output, format, (table.name,))
+    check_outputs(output, format, (table.name,), reports, force=force, with_parts=False)
     result = run_with_progress(nsys_pp.project, reports, **options)
-    filled = FilledTable(
-        table=define_projection_table(parse_counted_ops(options["ops"]), options["scope"]),
-        frame=result.ranges,
-    )
+    filled = FilledTable(table=table, frame=result.ranges)
+    limit = limit if format == "table" else 0
+    output_tables([filled], output=output, format=format, limit=limit, force=force)
     if output != STANDARD_OUTPUT:
-        write_table(filled, output, format=format, force=force)
         ranges = result.row_counts.filter(stage="projection", table="ranges")
         reasons = ranges.drop_nulls("reason").group_by("reason", maintain_order=True).agg(count="row_count")
         if left_out := [f"{sum(counts):,} {reason}" for reason, counts in reasons.rows()]:
             log(f"Of {ranges['row_count'].sum():,} ranges, {' and '.join(left_out)}", event="rows")
-        log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
-    elif format == "table":
-        output_tables([filled], output=output, format=format, limit=limit)
-    else:
-        click.echo(format_table(filled, format=format), nl=False)
     end_with(result)
 
 
@@ -670,7 +655,7 @@ def info(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) -
     """
     result = run_with_progress(nsys_pp.info, reports, **options)
     if format == "json":
-        _print_json([_describe_info(info) for info in result.reports])
+        _print_json(reports=[_describe_info(info) for info in result.reports])
     else:
         from nsys_pp.cli.info_screen import print_info, print_roster
 
@@ -721,7 +706,10 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
         "matched_count": contents.matched_count,
         "communication_count": contents.communication_count,
         "recorded": dict(contents.recorded.select("kind", "row_count").rows()),
-        "missing": dict(contents.missing.select("kind", "option").rows()),
+        "missing": [
+            {"kind": kind, "why": "not recorded", "record_with": [option]}
+            for kind, option in contents.missing.select("kind", "option").rows()
+        ],
         "rows": list_rows(contents.row_counts.with_columns(report=pl.lit(str(info.path))))[0]["tables"],
         "tables": contents.tables.to_dicts(),
         "notes": contents.anomalies,
@@ -742,7 +730,7 @@ def check(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) 
     """
     result = run_with_progress(nsys_pp.check, reports, **options)
     if format == "json":
-        _print_json(_list_findings(result))
+        _print_json(reports=_list_findings(result))
     else:
         _print_findings(result, verbose=verbose)
     end_with(result, _STATUSES[result.severity])
@@ -816,7 +804,7 @@ def align(reports: tuple[str, ...], format: str, **options: Any) -> None:
             {**row, "reports": [str(aligned.paths[index]) for index in row["reports"]]}  # keys are stable
             for row in aligned.clocks.to_dicts()
         ]
-        _print_json(clocks)
+        _print_json(clocks=clocks)
     else:
         output_tables(
             [FilledTable(table=CLOCK_TABLE, frame=CLOCK_TABLE.build(aligned.clocks, aligned.labels))],
@@ -853,7 +841,7 @@ def sql(
     """
     if not explain and (query is None or not reports):
         raise click.UsageError("expected a query and reports, or `--explain`")
-    format = settle_format(output, format, ["answer"], option="one query")
+    format = settle_format(output, format, ["answer"])
     check_outputs(
         output, format, ["columns" if explain else "answer"], () if explain else reports, force=force
     )
@@ -863,7 +851,6 @@ def sql(
         output_tables([columns], output=output, format=format, force=force)
         return
     answer = run_with_progress(nsys_pp.sql, str(query), reports, **options)
-    log_skipped(answer.skipped)
     filled = _build_table(answer.table, name="answer")
     output_tables([filled], output=output, format=format, limit=limit, force=force)
     end_with(answer)
@@ -1057,5 +1044,5 @@ def _log_written(output: Path, contents: str = "") -> None:
     log_output(f"Wrote {output} ({size}){': ' if contents else ''}{contents}", output)
 
 
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+def _print_json(**contents: Any) -> None:
+    click.echo(json.dumps(begin_document(**contents), indent=2))

@@ -15,6 +15,7 @@ from nsys_pp.cli.result import escape_line
 from nsys_pp.commands.info import ROSTER_TABLE, ReportInfo
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.tables.terminal import print_tables
+from nsys_pp.output.tables.text import Content
 from nsys_pp.units import NS_PER_MS, NS_PER_S, format_count, format_duration
 
 _LABEL_WIDTH = 14
@@ -75,7 +76,8 @@ def print_info(info: ReportInfo, console: Console, *, with_fact_tables: bool = F
 def print_roster(infos: Sequence[ReportInfo], console: Console) -> None:
     """Print a row per report, process and device."""
     roster = pl.concat(info.roster.with_columns(label=pl.lit(info.label)) for info in infos)
-    print_tables([FilledTable(table=ROSTER_TABLE, frame=ROSTER_TABLE.build(roster))], console=console)
+    filled = FilledTable(table=ROSTER_TABLE, frame=ROSTER_TABLE.build(roster))
+    print_tables(Content(tables=[filled]), console=console)
 
 
 def format_utc(utc_ns: int) -> str:

@@ -130,7 +130,7 @@ def log(
     line = prefix + (escape_text(message) if event == "traceback" else escape_line(message))
     if record.in_json:
         fields = {"time": _now(), "level": level, "event": event, "message": message, **(facts or {})}
-        line = json.dumps(fields, ensure_ascii=False)
+        line = json.dumps(fields)
     click.echo(line, file=file, err=file is None)
 
 
@@ -175,6 +175,26 @@ def log_traceback(details: str) -> None:
     """Log the traceback of an unforeseen error, if `--debug` asks for it."""
     if details and current_record().shows_tracebacks:
         log(details.rstrip(), event="traceback", level="error")
+
+
+def begin_document(**contents: Any) -> dict[str, Any]:
+    """Return the keys of a JSON document of the running command: `contents`, and those of all documents."""
+    schema = name_schema(str(click.get_current_context().info_name))
+    return {"schema": schema, **contents, **_describe_doubts(current_record())}
+
+
+def name_schema(document: str) -> str:
+    """Return the schema of a JSON document; its number changes if a key goes or means something else."""
+    return f"nsys-pp/{document}/1"
+
+
+def _describe_doubts(record: Record) -> dict[str, Any]:
+    return {
+        "notes": record.notes,
+        "skipped": [
+            {"path": str(path), "reason": error.message, "hint": error.hint} for path, error in record.skipped
+        ],
+    }
 
 
 def record_verdict(verdict: Verdict) -> None:
@@ -356,9 +376,8 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     log_traceback(ending.details)
     if result is not None:
         try:
-            content = json.dumps(_describe(ctx, record, ending), indent=2, ensure_ascii=False) + "\n"
             with replace_file(result, force=True) as target:
-                target.write_bytes(content.encode("utf-8", "backslashreplace"))  # of names that are no UTF-8
+                target.write_text(json.dumps(_describe(ctx, record, ending), indent=2) + "\n")
         except NsysPPError as refused:
             if raised is None:
                 raise
@@ -434,6 +453,7 @@ def _describe(ctx: click.Context, record: Record, ending: Ending) -> dict[str, A
     named = [*ctx.params.get("reports", ()), ctx.params.get("a"), ctx.params.get("b")]
     named = [str(name) for name in named if name]
     return {
+        "schema": name_schema("result"),
         "command": ctx.info_name,
         "version": version("nsys-pp"),
         "exit_status": ending.status,
@@ -441,10 +461,7 @@ def _describe(ctx: click.Context, record: Record, ending: Ending) -> dict[str, A
         "outputs": describe_outputs(record.outputs),
         "named": named,
         "inputs": _find_inputs(ctx, named),
-        "skipped": [
-            {"path": str(path), "reason": error.message, "hint": error.hint} for path, error in record.skipped
-        ],
-        "notes": record.notes,
+        **_describe_doubts(record),
         "verdict": record.verdict,
         "rows": None if record.row_counts is None else list_rows(record.row_counts),
         "started": record.started,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsys_pp.cli.result import escape_screen, log_output
+from nsys_pp.cli.result import begin_document, escape_screen, log_notes, log_output
 from nsys_pp.output.files import STANDARD_OUTPUT
 from nsys_pp.output.tables import FORMATS, SUFFIXES, files_in, is_one_file
+from nsys_pp.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,33 +36,29 @@ def open_screen() -> Iterator[Console]:
     click.echo(escape_screen("\n".join(line.rstrip() for line in screen.get().rstrip("\n").split("\n"))))
 
 
-def settle_format(
-    output: Path, format: str | None, names: Sequence[str] | None = (), *, option: str | None = None
-) -> str:
+def settle_format(output: Path, format: str | None, names: Sequence[str] | None) -> str:
     """Choose the format of tables; refuse formats that contradict the output.
 
     Args:
         output: A file, a folder, or `STANDARD_OUTPUT`.
         format: The requested format; None: inferred from the output.
         names: Names of the requested tables; None: the default ones.
-        option: The option that selects tables; None: the command has one table, and writes no folder.
     """
     is_printed = output == STANDARD_OUTPUT
     format = format or ("table" if is_printed else SUFFIXES.get(output.suffix))
     if format is None:
-        way = ", or a folder with a `--format`" if option else ", or choose a `--format`"
-        raise click.UsageError(f"unknown extension of `{output}`; expected {', '.join(SUFFIXES)}{way}")
+        expected = f"expected {', '.join(SUFFIXES)}, or a folder with a `--format`"
+        raise click.UsageError(f"unknown extension of `{output}`; {expected}")
     if format == "table":
         if not is_printed:
             raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
         return format
     chosen = FORMATS[format]
     if is_printed and chosen.text is None:
-        place = "a file or a folder" if option else "a file"
-        raise click.UsageError(f"{format} cannot be printed; choose {place} with `-o`")
+        raise click.UsageError(f"{format} cannot be printed; choose a file or a folder with `-o`")
     is_single = not chosen.holds_many and (is_printed or is_one_file(output))
     if is_single and (names is None or len(names) > 1):
-        raise click.UsageError(f"{format} holds one table; choose it with `{option}`, or a folder with `-o`")
+        raise click.UsageError(f"{format} holds one table; choose it with `--table`, or a folder with `-o`")
     return format
 
 
@@ -81,35 +79,41 @@ def output_tables(
     *,
     output: Path,
     format: str,
-    limit: int = 0,
-    sort: str | None = None,
-    unit: str | None = None,
+    notes: Sequence[str] = (),
     force: bool = False,
+    contents: Mapping[str, Any] = MappingProxyType({}),
+    **rows: Any,
 ) -> None:
-    """Print tables, or write them and report the files.
+    """Print tables, or write them and report the files; then log the notes.
 
     Args:
         tables: Tables with their rows.
         output: A file, a folder, or `STANDARD_OUTPUT`.
         format: "table", or the name of a file format.
-        limit: Most rows of each group; 0: all.
-        sort: Column that sorts the rows, where a table has it.
-        unit: Unit of all times.
+        notes: Sentences on uncertain results.
         force: Replace existing files.
+        contents: Keys of the JSON document beside its tables.
+        rows: `limit`, `sort` and `unit`, as in `Content`.
     """
-    if output == STANDARD_OUTPUT and format == "table":
-        from nsys_pp.output.tables.terminal import print_tables  # with rich, which a file does not need
+    from nsys_pp.output.tables.formats import format_tables, write_tables
+    from nsys_pp.output.tables.text import Content
+
+    if format == "json":
+        log_notes(notes)  # they are part of the document
+        notes = ()
+    content = Content(tables=tables, **rows, document=begin_document(**contents))
+    if output != STANDARD_OUTPUT:
+        rows_of = f": {format_count(len(tables[0].frame), 'row')}" if len(tables) == 1 else ""
+        for path in write_tables(content, output, format=format, force=force):
+            log_output(f"Wrote {path}{rows_of}", path)
+    elif format == "table":
+        from nsys_pp.output.tables.terminal import print_tables
 
         with open_screen() as console:
-            print_tables(tables, console=console, limit=limit, sort=sort, unit=unit)
-        return
-    from nsys_pp.output.tables.formats import format_tables, write_tables
-
-    if output == STANDARD_OUTPUT:
-        click.echo(format_tables(tables, format=format, limit=limit, sort=sort, unit=unit), nl=False)
-        return
-    for path in write_tables(tables, output, format=format, limit=limit, sort=sort, unit=unit, force=force):
-        log_output(f"Wrote {path}", path)
+            print_tables(content, console=console)
+    else:
+        click.echo(format_tables(content, format=format), nl=False)
+    log_notes(notes)
 
 
 def check_outputs(

@@ -13,7 +13,7 @@ import polars as pl
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import SURVEY_GROUPS
-from nsys_pp.frames.table import fill_tables
+from nsys_pp.frames.table import Absence, fill_tables
 from nsys_pp.frames.training import SCHEDULED_KINDS, Training
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
@@ -90,7 +90,7 @@ class PipelineResult(ShortRepr):
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
 
-    def explain_no_rows(self, name: str) -> str:
+    def explain_no_rows(self, name: str) -> Absence:
         """Explain why a table that is built only if it is named has no rows."""
         return explain_no_rows(self.run, self.training, name)
 

@@ -141,7 +141,7 @@ def _build_frames(
                 raise OptionError(
                     "query",
                     f"`{SUMMARY_PREFIX}{name}` has no rows: its data was not recorded",
-                    summed.absent[name],
+                    str(summed.absent[name]),
                 )
             frames[SUMMARY_PREFIX + name] = summed.tables[name]
     if "projections" in names:

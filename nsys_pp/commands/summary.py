@@ -12,7 +12,7 @@ from nsys_pp.aggregates.items import MOST_NAMES
 from nsys_pp.aggregates.registry import concatenate_frames, list_processes
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.conform import ShortRepr
-from nsys_pp.frames.table import Table, fill_tables
+from nsys_pp.frames.table import Absence, Table, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import explain_absence
 from nsys_pp.options import SUMMARY_GROUPS
@@ -37,7 +37,7 @@ class SummaryResult(ShortRepr):
     """Tables of a summary."""
 
     tables: dict[str, pl.DataFrame]  # by name, without absent ones
-    absent: dict[str, str]  # tables whose data no report has, with the option that records it
+    absent: dict[str, Absence]  # tables whose data no report has
     notes: list[str] = field(default_factory=list)  # inferred and doubtful facts, in sentences
     skipped: Skipped
     run: Run  # inputs, roster and clocks
@@ -115,7 +115,7 @@ def summary(
 
 def build_tables(
     summary: Summary, names: Sequence[str], tables: Mapping[str, Table[[Summary, str]]], *, by: str = "run"
-) -> tuple[dict[str, pl.DataFrame], dict[str, str]]:
+) -> tuple[dict[str, pl.DataFrame], dict[str, Absence]]:
     """Build tables of a summary.
 
     Args:

@@ -179,39 +179,59 @@ class Table(Struct, Generic[Source], frozen=True, kw_only=True):
 AnyTable: TypeAlias = "Table[...]"
 
 
+class Absence(Struct, frozen=True):
+    """Why something has no rows.
+
+    Attributes:
+        why: The reason.
+        record_with: Options of `nsys profile` that record its data, any of them; (): none does.
+    """
+
+    why: str
+    record_with: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The reason with the options, as a part of a sentence."""
+        options = " or ".join(f"`{option}`" for option in self.record_with)
+        return f"{self.why}: profile with {options}" if options else self.why
+
+
 class FilledTable(Struct, frozen=True, kw_only=True):
     """A table with its rows, to be written.
 
     Attributes:
         table: The table.
-        frame: Its rows.
-        missing: Reason why it could not be built, with the option that records its data; "": it was built.
+        frame: Its rows; without columns if it could not be built.
+        absence: Why it has no rows; None: it has some, or its `empty` says why.
     """
 
     table: AnyTable
     frame: pl.DataFrame = field(default_factory=pl.DataFrame)
-    missing: str = ""
+    absence: Absence | None = None
+
+    @property
+    def why_empty(self) -> Absence:
+        """Why it has no rows."""
+        return self.absence or Absence(self.table.empty)
 
 
 def fill_tables(
     tables: Mapping[str, Table[Source]],
     frames: Mapping[str, pl.DataFrame],
-    missing: Mapping[str, str] | None = None,
+    absences: Mapping[str, Absence] | None = None,
 ) -> list[FilledTable]:
     """Pair tables with their rows, in the order of the registry `tables`.
 
     Args:
-        tables: Tables by name; tables that are neither in `frames` nor in `missing` are left out.
-        frames: Rows by name.
-        missing: Reasons why tables could not be built, by name.
+        tables: Tables by name; tables that are neither in `frames` nor in `absences` are left out.
+        frames: Rows by name; tables that could not be built have none.
+        absences: Reasons why tables have no rows, by name.
     """
-    missing = missing or {}
+    absences = absences or {}
     return [
-        FilledTable(table=table, frame=frames[name])
-        if name in frames
-        else FilledTable(table=table, missing=missing[name])
+        FilledTable(table=table, frame=frames.get(name, pl.DataFrame()), absence=absences.get(name))
         for name, table in tables.items()
-        if name in frames or name in missing
+        if name in frames or name in absences
     ]
 
 

@@ -26,6 +26,7 @@ from nsys_pp.frames.report import (
     Finding,
     Report,
 )
+from nsys_pp.frames.table import Absence
 from nsys_pp.model.damage import QUIET_SHARE
 from nsys_pp.units import format_count, format_duration
 
@@ -352,24 +353,24 @@ def name_recorded(counts: Mapping[str, int]) -> list[str]:
     return [kind.kind for kind in _KINDS if _count(kind, counts)]
 
 
-def explain_absence(needs: Collection[str], recorded: Collection[str]) -> str:
+def explain_absence(needs: Collection[str], recorded: Collection[str]) -> Absence:
     """Explain why a report has no data of several kinds: tracing was not enabled, or there was no event.
 
     Args:
         needs: Names of the kinds without rows.
         recorded: Names of the kinds with rows; kinds with the same option were traced, too.
 
-    >>> explain_absence(["os_calls"], ["kernels"])
-    'not recorded: profile with `--trace=osrt`'
-    >>> explain_absence(["copies", "sets"], ["kernels"]), explain_absence(["copies"], ["ranges"])
-    ('none: there are no copies and no memory sets', 'not recorded: profile with `--trace=cuda`')
+    >>> print(explain_absence(["os_calls"], ["kernels"]))
+    not recorded: profile with `--trace=osrt`
+    >>> print(explain_absence(["copies", "sets"], ["kernels"]))
+    none: there are no copies and no memory sets
     """
     kinds = [kind for kind in _KINDS if kind.kind in needs]
     traced = {_traced_by(kind) for kind in _KINDS if kind.kind in recorded} - {None}
     missed = dict.fromkeys(option for kind in kinds if (option := _traced_by(kind)) and option not in traced)
     if missed:
-        return f"not recorded: profile with {' or '.join(f'`{option}`' for option in missed)}"
-    return "none: there are " + " and ".join(f"no {kind.title}" for kind in kinds)
+        return Absence("not recorded", (*missed,))
+    return Absence("none: there are " + " and ".join(f"no {kind.title}" for kind in kinds))
 
 
 def _traced_by(kind: _DataKind) -> str | None:

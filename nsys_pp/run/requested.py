@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import is_clock
+from nsys_pp.frames.table import Absence
 from nsys_pp.frames.training import (
     FAMILY_TIMES,
     HOST_CAUSES,
@@ -295,24 +296,24 @@ REQUESTED: Mapping[str, Requested] = {
 }
 
 
-def explain_no_rows(run: Run, training: Training, name: str) -> str:
+def explain_no_rows(run: Run, training: Training, name: str) -> Absence:
     """Explain why a table of `REQUESTED` has no rows.
 
     An option is spelled as in the nsys that recorded the first report.
     """
     entry = REQUESTED[name]
     if name == "host" and not training.lane_states["cause"].is_in(HOST_CAUSES).any():
-        return "there is no bubble of cause host or data"
+        return Absence("there is no bubble of cause host or data")
     if entry.kind is None:
-        return entry.no_rows
+        return Absence(entry.no_rows)
     facts = [recorded.part.facts for recorded in run.inputs if not is_part(recorded.path)]
     if not facts:
-        return f"{entry.no_rows}: record them, or extract the parts again"
+        return Absence(f"{entry.no_rows}: record them, or extract the parts again")
     if any(entry.kind in fact.recorded for fact in facts):
-        return f"there are no samples of {entry.noun} in the steps of any GPU with kernels"
+        return Absence(f"there are no samples of {entry.noun} in the steps of any GPU with kernels")
     option = name_option(entry.kind, nsys_version=facts[0].session.nsys_version)
     what = "the report has no" if len(facts) == 1 else f"none of the {len(facts):,} reports has"
-    return f"{what} {entry.noun}: record them with `nsys profile {option}`"
+    return Absence(f"{what} {entry.noun}", (option,))
 
 
 def explain(run: Run, training: Training) -> Explanations:

@@ -18,7 +18,7 @@ CLOCKS = Path(__file__).parents[2] / "fixtures" / "clocks"
 
 def align(*arguments: str | Path) -> list[dict[str, Any]]:
     done = succeed("align", "--json", *arguments)
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["clocks"]
     return found
 
 

@@ -35,7 +35,7 @@ KEYS = [
 def _tell(*reports: Path, options: Sequence[str] = (), notes: int = 0) -> list[dict[str, Any]]:
     done = succeed("info", "--json", *reports, *options)
     assert done.stderr.count("note: ") == done.stderr.count("\n") == notes
-    told: list[dict[str, Any]] = json.loads(done.stdout)
+    told: list[dict[str, Any]] = json.loads(done.stdout)["reports"]
     return told
 
 
@@ -212,8 +212,9 @@ def test_a_report_needs_neither_cuda_nor_nvtx(tmp_path: Path) -> None:
     report = write_report(tmp_path / "report.sqlite")
     [told] = _tell(report)
     assert told["recorded"] == {}
-    assert told["missing"]["ranges"] == "--trace=nvtx"
-    assert told["missing"]["kernels"] == told["missing"]["api_calls"] == "--trace=cuda"
+    options = {entry["kind"]: entry["record_with"] for entry in told["missing"]}
+    assert options["ranges"] == ["--trace=nvtx"]
+    assert options["kernels"] == options["api_calls"] == ["--trace=cuda"]
     screen = _plain_words(call("info", report).stdout)
     for words in (
         *(

@@ -20,7 +20,7 @@ RANK0 = PIPELINE / "node2" / "rank0.sqlite"
 
 def as_json(*arguments: str | Path, of: Path = PIPELINE) -> dict[str, list[dict[str, Any]]]:
     done = succeed("pipeline", of, "--format", "json", *arguments)
-    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
+    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)["tables"]
     return found
 
 
@@ -50,7 +50,7 @@ def test_what_is_said_below_a_table_is_about_columns_that_it_has() -> None:
 
 def test_findings_are_in_the_result_and_in_json(tmp_path: Path) -> None:
     done = call("pipeline", PIPELINE, "--format", "json", "--result", tmp_path / "result.json")
-    rows = json.loads(done.stdout)["verdict"]
+    rows = json.loads(done.stdout)["tables"]["verdict"]
     assert [row["kind"] for row in rows] == ["none", "bubble", "clocks"]
     recorded = json.loads((tmp_path / "result.json").read_text())["verdict"]
     assert [finding["line"] for finding in recorded] == [row["line"] for row in rows]

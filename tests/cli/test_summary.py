@@ -34,7 +34,7 @@ def one(parts: Path) -> Path:
 
 def as_json(reports: Path, *arguments: str | Path) -> dict[str, list[dict[str, Any]]]:
     done = succeed("summary", reports, "--format", "json", *arguments)
-    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
+    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)["tables"]
     return found
 
 
@@ -106,11 +106,13 @@ def test_tables_are_split(by: str, columns: list[str], parts: Path) -> None:
 
 def test_data_that_were_not_recorded_are_noted_and_left_out(one: Path, tmp_path: Path) -> None:
     done = call("summary", one, "--table", "kernels,memory", "--format", "json")
-    assert list(json.loads(done.stdout)) == ["kernels"]
-    assert done.stderr == "note: no table memory: not recorded: profile with `--cuda-memory-usage=true`\n"
+    found = json.loads(done.stdout)
+    assert list(found["tables"]) == ["kernels"]
+    entry = {"table": "memory", "why": "not recorded", "record_with": ["--cuda-memory-usage=true"]}
+    assert found["missing"] == [entry]
     assert_refused(call("summary", one, "--table", "memory", "--format", "csv"), "memory: not recorded")
-    done = call("summary", one, "--table", "memory", "-o", tmp_path / "x.json")
-    assert_refused(done, "no table memory: not recorded")
+    done = call("summary", one, "--table", "memory", "-o", tmp_path / "x.csv")
+    assert_refused(done, "no table memory: not recorded: profile with `--cuda-memory-usage=true`")
     assert list(tmp_path.iterdir()) == []
 
 

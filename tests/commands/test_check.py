@@ -85,7 +85,7 @@ def test_a_broken_report_is_a_finding(way: str, tmp_path: Path) -> None:
     breaks, words = BREAKS[way]
     breaks(path)
     done = run_command("check", path, "--format", "json")
-    [report] = json.loads(done.stdout)
+    [report] = json.loads(done.stdout)["reports"]
     assert done.code == 5
     assert report["findings"][0]["severity"] == "error"
     assert any(words in finding["text"] for finding in report["findings"]), report
@@ -109,7 +109,7 @@ def test_many_reports_and_parts(tmp_path: Path) -> None:
         *("check", whole, broken, tmp_path / "p.nspart", part, tmp_path / "none.sqlite"),
         *("--keep-going", "--format", "json", "--result", tmp_path / "r.json"),
     )
-    found = {Path(report["report"]).name: report["findings"] for report in json.loads(done.stdout)}
+    found = {Path(report["report"]).name: report["findings"] for report in json.loads(done.stdout)["reports"]}
     worst = {name: [f["severity"] for f in findings][:1] for name, findings in found.items()}
     assert worst == {
         "a.sqlite": ["info"],

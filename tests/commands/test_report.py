@@ -70,8 +70,8 @@ def assert_equal_tables(page: str, command: str, tables: dict[str, list[dict[str
 
 @pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_numbers_are_those_of_the_other_commands(pipeline_page: str) -> None:
-    training = json.loads(call("pipeline", PIPELINE, "--format", "json").stdout)
-    sums = json.loads(call("summary", PIPELINE, "--format", "json").stdout)
+    training = json.loads(call("pipeline", PIPELINE, "--format", "json").stdout)["tables"]
+    sums = json.loads(call("summary", PIPELINE, "--format", "json").stdout)["tables"]
     assert assert_equal_tables(pipeline_page, "pipeline", training) >= 9
     assert assert_equal_tables(pipeline_page, "summary", sums) >= 5
     lines = [row["line"] for row in training["verdict"]]

@@ -159,7 +159,7 @@ def test_the_command_prints_and_writes_the_answer(tmp_path: Path) -> None:
     query = "SELECT kind, count(*) AS n FROM jobs GROUP BY kind ORDER BY kind"
     done = succeed("sql", query, REPORTS[0])
     assert "forward    24" in done.stdout.split("\n")
-    answer = json.loads(call("sql", query, REPORTS[0], "--json").stdout)["answer"]
+    answer = json.loads(call("sql", query, REPORTS[0], "--json").stdout)["tables"]["answer"]
     assert {"kind": "forward", "n": 24} in answer
     target = tmp_path / "x.parquet"
     assert call("sql", query, REPORTS[0], "-o", target).code == 0
@@ -168,7 +168,9 @@ def test_the_command_prints_and_writes_the_answer(tmp_path: Path) -> None:
 
 
 def test_lists_become_text() -> None:
-    rows = json.loads(call("sql", "SELECT reports FROM clocks", PIPELINE, "--json").stdout)["answer"]
+    rows = json.loads(call("sql", "SELECT reports FROM clocks", PIPELINE, "--json").stdout)["tables"][
+        "answer"
+    ]
     assert [row["reports"] for row in rows] == ["[0]", "[1]", "[2]", "[3]"]
 
 

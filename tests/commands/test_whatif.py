@@ -78,7 +78,7 @@ def test_a_table_says_how_far_to_trust_it(slow: Path, tmp_path: Path) -> None:
     done = succeed("whatif", slow, "--layout", "pp=2,dp=2", "--heal", "rank=3")
     assert "heal rank=3" in done.stdout
     assert "unchanged, the replay misses the measured step by 0" in done.stderr
-    rows = json.loads(succeed("whatif", slow, "--heal", "rank=3", "--json").stdout)["whatif"]
+    rows = json.loads(succeed("whatif", slow, "--heal", "rank=3", "--json").stdout)["tables"]["whatif"]
     assert [row["change"] for row in rows] == ["heal rank=3"]
     output = tmp_path / "whatif.csv"
     succeed("whatif", slow, "--scale", "host=2:0.5", "-o", output)

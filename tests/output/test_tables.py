@@ -15,10 +15,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from nsys_pp.frames.table import AnyTable, Column, FilledTable, Table, View
+from nsys_pp.frames.table import Absence, AnyTable, Column, FilledTable, Table, View
 from nsys_pp.output.tables import FORMATS
-from nsys_pp.output.tables.formats import format_html, format_table, format_tables, write_table, write_tables
+from nsys_pp.output.tables.formats import format_html, format_tables, write_tables
 from nsys_pp.output.tables.text import (
+    Content,
     TextColumn,
     arrange_rows,
     convert_times,
@@ -41,7 +42,7 @@ def make_table(
     totals: tuple[str, ...] = (),
     is_nested: bool = False,
     is_fixed: bool = False,
-    missing: str = "",
+    absence: Absence | None = None,
     **more: Any,
 ) -> FilledTable:
     """Make a table whose columns are those of the frame."""
@@ -60,7 +61,7 @@ def make_table(
         is_fixed=is_fixed,
         **more,
     )
-    return FilledTable(table=table, frame=frame, missing=missing)
+    return FilledTable(table=table, frame=frame, absence=absence)
 
 
 FRAME = pl.DataFrame(
@@ -79,7 +80,7 @@ PLAIN = FRAME.with_columns(pl.col("kind", "name").cast(pl.String))
 
 def written(tmp_path: Path, format: str, frame: pl.DataFrame = FRAME) -> Path:
     path = tmp_path / f"x.{format}"
-    write_table(make_table(frame), path, format=format, force=False)
+    write_tables(Content(tables=[make_table(frame)]), path, format=format, force=False)
     return path
 
 
@@ -97,7 +98,8 @@ def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="no pyarrow")
     assert parquet.read_schema(path).field("name").type == "large_string"
     assert pl.read_csv(written(tmp_path, "csv"), schema=schema).equals(PLAIN)
-    assert pl.read_json(written(tmp_path, "json"), schema=schema).equals(PLAIN)
+    rows = json.loads(written(tmp_path, "json").read_text())["tables"]["things"]
+    assert pl.DataFrame(rows, schema=schema).equals(PLAIN)
     assert read_sqlite(written(tmp_path, "sqlite"), schema).equals(PLAIN)
 
 
@@ -112,15 +114,16 @@ def test_sqlite_holds_values_without_a_type_of_its_own_as_text(tmp_path: Path) -
     assert rows == [("[1, 2]", None, 1), (None, "2026-11-24", None)]
 
 
-@pytest.mark.parametrize(("format", "text"), [("csv", "count,share,is_open,kind,name\n"), ("json", "[]\n")])
-def test_text_of_no_rows(format: str, text: str) -> None:
-    assert format_table(make_table(FRAME.clear()), format=format) == text
+def as_text(*tables: FilledTable, format: str) -> str:
+    return format_tables(Content(tables=tables), format=format)
+
+
+def test_text_of_no_rows() -> None:
+    assert as_text(make_table(FRAME.clear()), format="csv") == "count,share,is_open,kind,name\n"
 
 
 def test_markdown_has_headings_of_people_and_numbers_on_the_right() -> None:
-    assert format_table(
-        make_table(FRAME, title="Things", caption="How."), format="markdown"
-    ).splitlines() == [
+    assert as_text(make_table(FRAME, title="Things", caption="How."), format="markdown").splitlines() == [
         "## Things",
         "",
         "| Count | Share | Is open | Kind | Name |",
@@ -131,7 +134,7 @@ def test_markdown_has_headings_of_people_and_numbers_on_the_right() -> None:
         "",
         "How.",
     ]
-    empty = format_table(make_table(FRAME.clear(), title="Things"), format="markdown")
+    empty = as_text(make_table(FRAME.clear(), title="Things"), format="markdown")
     assert empty == "## Things\n\nno such events were recorded\n"
 
 
@@ -145,23 +148,30 @@ NAMES = ("first", "second")
 
 
 def test_several_tables_are_one_text() -> None:
-    found = json.loads(format_tables(SEVERAL, format="json"))
-    assert found == {"first": json.loads(format_table(make_table(FRAME), format="json")), "second": []}
-    parts = [format_table(table, format="markdown") for table in SEVERAL]
-    assert format_tables(SEVERAL, format="markdown") == "\n".join(parts)
+    content = Content(tables=SEVERAL, document={"schema": "x"})
+    assert json.loads(format_tables(content, format="json")) == {
+        "schema": "x",
+        "missing": [{"table": "second", "why": "no such events were recorded", "record_with": []}],
+        "tables": {"first": json.loads(FRAME.write_json()), "second": []},
+    }
+    parts = [as_text(table, format="markdown") for table in SEVERAL]
+    assert as_text(*SEVERAL, format="markdown") == "\n".join(parts)
 
 
 def test_tables_that_could_not_be_built_are_explained_to_people_and_left_out_of_data(tmp_path: Path) -> None:
-    missing = make_table(
-        pl.DataFrame(), name="second", title="Second", missing="not recorded: use `--trace=osrt`"
-    )
+    absence = Absence("not recorded", ("--trace=osrt", "--trace=mpi"))
+    missing = make_table(pl.DataFrame(), name="second", title="Second", absence=absence)
     tables = [make_table(FRAME, name="first"), missing]
-    assert format_tables(tables, format="markdown").endswith(
-        "## Second\n\nnot recorded: use `--trace=osrt`\n"
-    )
-    assert json.loads(format_tables(tables, format="json")).keys() == {"first"}
-    assert format_tables(tables, format="csv") == format_table(tables[0], format="csv")
-    assert [path.name for path in write_tables(tables, tmp_path / "csv", format="csv", force=False)] == [
+    text = "## Second\n\nnot recorded: profile with `--trace=osrt` or `--trace=mpi`\n"
+    assert as_text(*tables, format="markdown").endswith(text)
+    found = json.loads(as_text(*tables, format="json"))
+    assert found["tables"].keys() == {"first"}
+    assert found["missing"] == [
+        {"table": "second", "why": "not recorded", "record_with": ["--trace=osrt", "--trace=mpi"]}
+    ]
+    assert as_text(*tables, format="csv") == as_text(tables[0], format="csv")
+    content = Content(tables=tables)
+    assert [path.name for path in write_tables(content, tmp_path / "csv", format="csv", force=False)] == [
         "first.csv"
     ]
 
@@ -169,15 +179,15 @@ def test_tables_that_could_not_be_built_are_explained_to_people_and_left_out_of_
 @pytest.mark.parametrize("format", ["parquet", "sqlite"])
 def test_a_binary_format_is_not_printed(format: str) -> None:
     with pytest.raises(ValueError, match=f"{format} is a binary format"):
-        format_tables(SEVERAL, format=format)
+        as_text(*SEVERAL, format=format)
 
 
 @pytest.mark.parametrize("format", ["json", "markdown", "sqlite"])
 def test_a_file_holds_several_tables(tmp_path: Path, format: str) -> None:
     path = tmp_path / {"json": "x.json", "markdown": "x.md", "sqlite": "x.sqlite"}[format]
-    assert write_tables(SEVERAL, path, format=format, force=False) == [path]
+    assert write_tables(Content(tables=SEVERAL), path, format=format, force=False) == [path]
     if format != "sqlite":
-        assert path.read_text() == format_tables(SEVERAL, format=format)
+        assert path.read_text() == as_text(*SEVERAL, format=format)
     else:
         assert [select(path, f"SELECT count(*) FROM {name}") for name in NAMES] == [[(3,)], [(0,)]]
 

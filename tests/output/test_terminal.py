@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from nsys_pp.frames.table import Column, FilledTable, Table, View
+from nsys_pp.frames.table import Absence, Column, FilledTable, Table, View
 from nsys_pp.output.tables.formats import format_tables
 from nsys_pp.output.tables.terminal import LOG_WIDTH, open_console, print_tables
+from nsys_pp.output.tables.text import Content
 from tests.output.test_tables import make_table
 
 
@@ -28,13 +29,12 @@ def test_lines_replace_rows_and_control_nothing() -> None:
         view=View(columns=("line",), lines=lambda rows: rows["line"].to_list()),
     )
     stream = io.StringIO()
-    print_tables(
-        [FilledTable(table=table, frame=frame)], console=Console(file=stream, width=80, markup=False)
-    )
+    content = Content(tables=[FilledTable(table=table, frame=frame)])
+    print_tables(content, console=Console(file=stream, width=80, markup=False))
     title, first, second = stream.getvalue().splitlines()
     assert (title, first) == ("Words", "One [red]finding[/red].")
     assert "\x1b" not in second
-    text = format_tables([FilledTable(table=table, frame=frame)], format="markdown")
+    text = format_tables(content, format="markdown")
     assert text.splitlines()[:3] == ["## Words", "", r"- One \[red\]finding\[/red\]."]
 
 
@@ -103,7 +103,7 @@ def printed(
         emoji=False,
     )
     with console.capture() as screen:
-        print_tables(tables, limit=limit, unit=unit, console=console)
+        print_tables(Content(tables=tables, limit=limit, unit=unit), console=console)
     return [line.rstrip() for line in screen.get().split("\n")[:-1]]
 
 
@@ -126,7 +126,7 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     grouped = make_table(title="By rank " * 9, frame=by_rank, groups=("rank",), totals=("count",))
     phases = make_table(title="p", frame=PHASES, is_nested=True)
     absent = make_table(
-        pl.DataFrame(), title="a", missing="not recorded: profile with `--trace=osrt` and with more"
+        pl.DataFrame(), title="a", absence=Absence("not recorded", ("--trace=osrt", "--trace=and-more"))
     )
     lines = printed(TABLE, grouped, phases, absent, width=width)
     assert max(map(cell_len, lines)) <= width
@@ -196,11 +196,8 @@ def test_columns_of_which_nothing_is_known_are_left_out() -> None:
 
 def test_markdown_has_the_same_cells_and_escapes_names() -> None:
     nested = make_table(title="Phases", frame=PHASES, is_nested=True, caption="How.")
-    text = format_tables(
-        [TABLE, nested, make_table(pl.DataFrame(), title="OS", missing="not recorded")],
-        format="markdown",
-        limit=2,
-    )
+    absent = make_table(pl.DataFrame(), title="OS", absence=Absence("not recorded"))
+    text = format_tables(Content(tables=[TABLE, nested, absent], limit=2), format="markdown")
     lines = text.splitlines()
     assert "vectorized_elementwise_kernel\\<(int)4" in lines[4]
     assert lines[6].startswith("| 9 | 91.00 | 5.80 |  |")

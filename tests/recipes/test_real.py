@@ -14,6 +14,7 @@ from polars.testing import assert_frame_equal
 import nsys_pp
 from nsys_pp.frames.table import fill_tables
 from nsys_pp.output.tables.formats import write_tables
+from nsys_pp.output.tables.text import Content
 from tests.recipes.conftest import RunRecipe, make_interpreter
 from tests.recipes.notebooks import run_cells
 
@@ -34,7 +35,7 @@ def expected(with_gpu: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("summary", [*verdict, *fill_tables(nsys_pp.SUMMARY_TABLES, summary.tables)]),
     ):
         (folder / name).mkdir()
-        write_tables(tables, folder / name, format="parquet", force=False)
+        write_tables(Content(tables=tables), folder / name, format="parquet", force=False)
     return folder
 
 

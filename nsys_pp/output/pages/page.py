@@ -320,7 +320,7 @@ def _explain(drawn: Drawn, tables: Sequence[FilledTable]) -> str:
     """
     if drawn.absent or drawn.html or any(len(table.frame) for table in tables):
         return drawn.absent
-    reasons = [table.missing or table.table.empty for table in tables]
+    reasons = [str(table.why_empty) for table in tables]
     reason = next(iter(reasons), "no such events were recorded")
     return f"{reason[:1].upper()}{reason[1:]}."
 

@@ -497,7 +497,7 @@ def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
 def _draw_communication(source: PageSource) -> Drawn:
     filled = source.sums["communication"]
     if filled.frame.is_empty():
-        return Drawn(absent=f"No communication between GPUs: {filled.missing or 'no kernel of NCCL ran'}.")
+        return Drawn(absent=f"No communication between GPUs: {filled.absence or 'no kernel of NCCL ran'}.")
 
     def build(row: dict[str, Any]) -> Bar:
         size = "" if row["size_bytes"] is None else f", {format_bytes(row['size_bytes'])}"
@@ -524,7 +524,7 @@ def _draw_kernels(source: PageSource) -> Drawn:
     filled = source.sums["families"]
     families = filled.frame.filter(~pl.col("name").str.starts_with(" "))  # indented rows are their kernels
     if families.is_empty():
-        return Drawn(absent=f"No GPU operations: {filled.missing or filled.table.empty}.")
+        return Drawn(absent=f"No GPU operations: {filled.why_empty}.")
 
     def build(row: dict[str, Any]) -> Bar:
         share = "" if row["fraction"] is None else f" ({format_share(row['fraction'])})"
@@ -581,7 +581,7 @@ def _draw_host(source: PageSource) -> Drawn:
 def _draw_memory(source: PageSource) -> Drawn:
     filled = source.sums["memory"]
     if filled.frame.is_empty():
-        return Drawn(absent=f"Use of memory: {filled.missing or filled.table.empty}.")
+        return Drawn(absent=f"Use of memory: {filled.why_empty}.")
     kinds = filled.frame.filter(~pl.col("name").str.starts_with(" "), pl.col("peak_bytes") > 0)
 
     def build(row: dict[str, Any]) -> Bar:

@@ -12,31 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
 from nsys_pp.output.tables import FORMATS, files_in, is_one_file
-from nsys_pp.output.tables.text import ShownTable, arrange_table, clean, convert_times, limit_rows, sort_table
-
-
-class Content(Struct, frozen=True, kw_only=True):
-    """Tables to be written, and their rows and units.
-
-    Attributes:
-        tables: Tables with their rows, in order.
-        limit: Most rows of each group, and a third as many parts of each; 0: all.
-        sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
-        unit: Unit of all times. None: nanoseconds in data formats, chosen by the values in text formats.
-        is_single: It is a single table, not a list of tables, which may have length one.
-    """
-
-    tables: Sequence[FilledTable]
-    limit: int = 0
-    sort: str | None = None
-    unit: str | None = None
-    is_single: bool = False
+from nsys_pp.output.tables.text import (
+    Content,
+    ShownTable,
+    arrange_table,
+    arrange_tables,
+    clean,
+    convert_times,
+    limit_rows,
+    sort_table,
+)
 
 
 def select_data(content: Content) -> dict[str, pl.DataFrame]:
@@ -44,11 +34,11 @@ def select_data(content: Content) -> dict[str, pl.DataFrame]:
 
     Rows are sorted and limited, times are in the requested unit, and categories are strings.
 
-    Tables that could not be built have no rows.
+    Tables that could not be built are left out.
     """
     frames = {}
     for filled in content.tables:
-        if filled.missing:
+        if not filled.frame.width:
             continue
         frame = limit_rows(sort_table(filled, content.sort), filled.table, limit=content.limit)
         frame = frame if content.unit is None else convert_times(frame, content.unit)
@@ -96,20 +86,23 @@ def quote_formulas(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def format_json(content: Content) -> str:
-    """Format tables as JSON."""
-    if content.is_single:
-        return select_frame(content).write_json() + "\n"
-    members = [f"{json.dumps(name)}: {frame.write_json()}" for name, frame in select_data(content).items()]
-    return "{" + ",\n".join(members) + "}\n"
+    """Format tables as one JSON document: its first keys, why tables have no rows, and the rows."""
+    rows = ",\n".join(
+        f"{json.dumps(name)}: {frame.write_json()}" for name, frame in select_data(content).items()
+    )
+    missing = [
+        {"table": filled.table.name, **asdict(filled.why_empty)}
+        for filled in content.tables
+        if filled.frame.is_empty()
+    ]
+    first = json.dumps({**content.document, "missing": missing}, indent=2).removesuffix("\n}")
+    return f'{first},\n  "tables": {{{rows}}}\n}}\n'
 
 
 def write_json(content: Content, path: Path) -> None:
-    """Write tables as JSON."""
+    """Write tables as one JSON document."""
     with open_output(path) as stream:
-        if content.is_single:
-            select_frame(content).write_json(stream)
-        else:
-            stream.write(format_json(content).encode())
+        stream.write(format_json(content).encode())
 
 
 # characters with a meaning in GitHub's Markdown; `_` inside a word has none
@@ -118,10 +111,7 @@ _SPECIAL = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
 
 def format_markdown(content: Content) -> str:
     """Format tables as Markdown; names are escaped."""
-    arranged = [
-        arrange_table(filled, limit=content.limit, sort=content.sort, unit=content.unit, is_whole=True)
-        for filled in content.tables
-    ]
+    arranged = arrange_tables(content, is_whole=True)
     following = [*(table.caption for table in arranged[1:]), ""]
     return "\n".join(
         _format_table(filled.table.title, table, after)
@@ -262,71 +252,26 @@ def write_sqlite(content: Content, path: Path) -> None:
         database.close()
 
 
-def format_table(table: FilledTable, *, format: str) -> str:
-    """Format a single table as text.
-
-    Args:
-        table: The table with its rows.
-        format: Name of a text format: "csv", "json" (a list of objects) or "markdown".
-    """
-    return _format(Content(tables=[table], is_single=True), format)
-
-
-def format_tables(
-    tables: Sequence[FilledTable],
-    *,
-    format: str,
-    limit: int = 0,
-    sort: str | None = None,
-    unit: str | None = None,
-) -> str:
+def format_tables(content: Content, *, format: str) -> str:
     """Format tables as one text.
 
     Args:
-        tables: Tables with their rows.
-        format: Name of a text format: "json" (an object of lists), "markdown", or "csv" for one table.
-        limit: Most rows of each group, and a third as many parts of each; 0: all.
-        sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
-        unit: Unit of all times. None: nanoseconds in data, chosen by the values in Markdown.
+        content: Tables with their rows.
+        format: Name of a text format: "json" (a document), "markdown", or "csv" for one table.
     """
-    return _format(Content(tables=tables, limit=limit, sort=sort, unit=unit), format)
+    text = FORMATS[format].text
+    if text is None:
+        raise ValueError(f"{format} is a binary format; write it to a file")
+    return text(content)
 
 
-def write_table(table: FilledTable, path: Path, *, format: str, force: bool) -> None:
-    """Write a single table to a file.
-
-    Args:
-        table: The table with its rows.
-        path: The file; replaced only with `force`.
-        format: Name of a format.
-        force: Replace an existing file.
-
-    Raises:
-        OutputError: It cannot be written.
-    """
-    with replace_file(path, force=force) as target:
-        FORMATS[format].write(Content(tables=[table], is_single=True), target)
-
-
-def write_tables(
-    tables: Sequence[FilledTable],
-    output: Path,
-    *,
-    format: str,
-    limit: int = 0,
-    sort: str | None = None,
-    unit: str | None = None,
-    force: bool,
-) -> list[Path]:
+def write_tables(content: Content, output: Path, *, format: str, force: bool) -> list[Path]:
     """Write tables to one file that can contain them all, or to a folder with a file for each.
 
     Args:
-        tables: Tables with their rows; data formats leave out those that could not be built.
+        content: Tables with their rows; data formats leave out those that could not be built.
         output: A file if it has an extension of `SUFFIXES`, otherwise a folder, which is created if missing.
         format: Name of a format.
-        limit: As in `format_tables`.
-        sort: As in `format_tables`.
-        unit: As in `format_tables`.
         force: Replace existing files.
 
     Returns:
@@ -336,25 +281,17 @@ def write_tables(
         OutputError: A file cannot be written; existing files are detected before any file is written.
         ValueError: The format holds one table, and there are several.
     """
-    content = Content(tables=tables, limit=limit, sort=sort, unit=unit)
     if is_one_file(output):
         with replace_file(output, force=force) as target:
             FORMATS[format].write(content, target)
         return [output]
     with translate_errors(output):
         output.mkdir(parents=True, exist_ok=True)
-    written = [filled for filled in tables if not (filled.missing and FORMATS[format].is_data)]
+    written = [filled for filled in content.tables if filled.frame.width or not FORMATS[format].is_data]
     paths = files_in(output, [filled.table.name for filled in written], format)
     for path in paths.values():
         check_output(path, force=force)
     for filled, path in zip(written, paths.values(), strict=True):
         with replace_file(path, force=force) as target:
-            FORMATS[format].write(replace(content, tables=[filled], is_single=True), target)
+            FORMATS[format].write(replace(content, tables=[filled]), target)
     return [*paths.values()]
-
-
-def _format(content: Content, format: str) -> str:
-    text = FORMATS[format].text
-    if text is None:
-        raise ValueError(f"{format} is a binary format; write it to a file")
-    return text(content)

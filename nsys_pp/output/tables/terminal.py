@@ -19,8 +19,7 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from nsys_pp.frames.table import FilledTable
-from nsys_pp.output.tables.text import ShownTable, TextColumn, arrange_table, clean, shorten_symbol
+from nsys_pp.output.tables.text import Content, ShownTable, TextColumn, arrange_tables, clean, shorten_symbol
 
 # Maximum width of a log: lines that an editor, a browser or a pager shows in full.
 LOG_WIDTH = 160
@@ -44,14 +43,7 @@ def open_console() -> Console:
     return console
 
 
-def print_tables(
-    tables: Sequence[FilledTable],
-    *,
-    console: Console,
-    limit: int = 0,
-    sort: str | None = None,
-    unit: str | None = None,
-) -> None:
+def print_tables(content: Content, *, console: Console) -> None:
     """Print tables, each below its title and above its caption, no wider than the console.
 
     Numbers are aligned to the right, with their unit in the heading. Texts are folded. Long names are
@@ -59,14 +51,11 @@ def print_tables(
     lines; then the columns of the lowest priority are dropped, and listed below the table.
 
     Args:
-        tables: Tables with their rows.
+        content: Tables with their rows. Totals are of all rows, also of those beyond its limit.
         console: Console to print to (`open_console`).
-        limit: Most rows of each group, and a third as many parts of each; 0: all. Totals are of all rows.
-        sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
-        unit: Unit of all times: "s", "ms", "us" or "ns"; chosen for each table if None.
     """
-    shown = [arrange_table(filled, limit=limit, sort=sort, unit=unit) for filled in tables]
-    for number, (filled, table) in enumerate(zip(tables, shown, strict=True)):
+    shown = arrange_tables(content)
+    for number, (filled, table) in enumerate(zip(content.tables, shown, strict=True)):
         if number:
             console.print()
         console.print(Text(clean(filled.table.title), style="bold cyan"))

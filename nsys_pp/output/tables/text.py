@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, takewhile
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -560,6 +561,32 @@ class ShownTable(Struct, frozen=True, kw_only=True):
     hidden_count: int = 0
 
 
+class Content(Struct, frozen=True, kw_only=True):
+    """Tables to be written, and their rows and units.
+
+    Attributes:
+        tables: Tables with their rows, in order.
+        limit: Most rows of each group, and a third as many parts of each; 0: all.
+        sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
+        unit: Unit of all times. None: nanoseconds in data formats, chosen by the values in text formats.
+        document: Keys of the JSON document before its tables.
+    """
+
+    tables: Sequence[FilledTable]
+    limit: int = 0
+    sort: str | None = None
+    unit: str | None = None
+    document: Mapping[str, Any] = MappingProxyType({})
+
+
+def arrange_tables(content: Content, *, is_whole: bool = False) -> list[ShownTable]:
+    """Arrange each table for a text format; see `arrange_table`."""
+    return [
+        arrange_table(filled, limit=content.limit, sort=content.sort, unit=content.unit, is_whole=is_whole)
+        for filled in content.tables
+    ]
+
+
 def arrange_table(
     filled: FilledTable,
     *,
@@ -579,7 +606,7 @@ def arrange_table(
     """
     table, frame = filled.table, sort_table(filled, sort)
     if frame.is_empty():
-        return ShownTable(notes=(clean(filled.missing or table.empty),))
+        return ShownTable(notes=(clean(str(filled.why_empty)),))
     view = table.view or View(columns=tuple(frame.columns))
     if view.lines is not None:
         return ShownTable(lines=(*map(clean, view.lines(frame)),), caption=clean(table.caption))
