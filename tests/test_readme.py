@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
 import re
 import shlex
 import shutil
@@ -169,6 +170,67 @@ def test_every_command_is_shown() -> None:
     assert shown == set(main.commands) - set(on_this_machine)
     for name, argument in on_this_machine.items():
         assert f"nsys-pp {name} {argument}".strip() in TEXT
+
+
+KEYS = re.compile(r"^\| (?:`(?P<place>[^`]+)` )?\| (?P<keys>`\w+`(?:, `\w+`)*) \|", re.MULTILINE)
+FREE = {"tables", "reports[].launcher", "reports[].recorded", "rows[].tables[].left_out"}  # keys of any name
+
+
+def keys_of(value: Any, place: str = "") -> set[str]:
+    """List the keys of a document: "reports[].gpus[].name"."""
+    if isinstance(value, list):
+        return set[str]().union(*(keys_of(one, f"{place}[]") for one in value))
+    if not isinstance(value, dict) or place in {*FREE, "reports[].rows[].left_out"}:
+        return set()
+    paths = {name: f"{place}.{name}".lstrip(".") for name in value}
+    return {*paths.values()}.union(*(keys_of(value[name], path) for name, path in paths.items()))
+
+
+def test_the_page_for_scripts_has_all_keys_and_no_others(tmp_path: Path) -> None:
+    """Documents of all commands, of reports of which one is missing, and results of done and of failed ones."""
+    page = (ROOT / "docs" / "agents.md").read_text()
+    on_page = {
+        part.partition("**")[0]: {
+            f"{row['place'] or ''}.{key}".lstrip(".")
+            for row in KEYS.finditer(part)
+            for key in re.findall(r"\w+", row["keys"])
+        }
+        for part in page.split("\n\n**")[1:]
+    }
+    reports = [ROOT / "fixtures" / "pipeline", tmp_path / "absent.sqlite", "--keep-going"]
+    arguments = dict.fromkeys(("pipeline", "summary", "whatif", "project", "info", "check", "align"), reports)
+    arguments |= {"compare": [reports[0], reports[0]], "sql": ["SELECT 1 FROM jobs", *reports]}
+    shared = on_page["All documents"]
+    found = set[str]()
+    for name, words in arguments.items():
+        result = tmp_path / f"{name}.json"
+        document = json.loads(call(name, *words, "--json", "--result", result).stdout)
+        assert document["schema"] == f"nsys-pp/{name}/1"
+        own = on_page.get(name, set()) | (on_page["Tables"] if "tables" in document else set())
+        written = keys_of(document)
+        assert written <= own | shared, name
+        assert own | shared <= written | {f"missing[].{key}" for key in ("table", "why", "record_with")} | {
+            f"skipped[].{key}" for key in ("path", "reason", "hint")
+        }, name
+        found |= written | keys_of(json.loads(result.read_text()))
+    call("merge", reports[0], "-o", tmp_path / "x.pftrace", "--result", tmp_path / "r.json")
+    call("align", tmp_path / "none", "--result", tmp_path / "e.json")
+    for path in (tmp_path / "r.json", tmp_path / "e.json"):
+        found |= keys_of(json.loads(path.read_text()))
+    assert found == set[str]().union(*on_page.values())
+
+
+def test_the_commands_of_the_page_for_scripts_print_documents(folder: Path) -> None:
+    text = (ROOT / "docs" / "agents.md").read_text()
+    commands = re.findall(r"`nsys-pp ([^`]*--json)`", text)
+    simulate(folder, "slow")
+    for words in commands:
+        named = words.replace("REPORTS", "slow").replace("before after", "slow:10:14 slow:14:")
+        with contextlib.chdir(folder):
+            done = call(*shlex.split(named))
+        assert done.code == (4 if "--fail-on" in words else 0), done
+        assert json.loads(done.stdout)["schema"] == f"nsys-pp/{words.split()[0]}/1"
+    assert len(commands) == 4
 
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*(?![\w-]*[:)])")  # no variables of style sheets

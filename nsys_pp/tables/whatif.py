@@ -152,14 +152,15 @@ class _Run:
         late = self.run.saved_ns(self.run.heal_time(self.every, self.every, work="host"))
         for subject, saved in (("rank", work), ("host", late)):
             each = lanes.select("rank", saved=pl.Series(saved).gather(lanes["lane"]))
-            named = each.filter(pl.col("saved") > 0).group_by("rank").agg(pl.col("saved").max())
+            named = each.group_by("rank").agg(pl.col("saved").max(), count=pl.len())
+            named = named.filter(pl.col("saved") > 0, pl.col("count") < len(self.every))  # it has peers
             texts += [f"{subject}={rank}" for rank in named.top_k(MOST_LINES, by="saved")["rank"]]
         unranked = self.lanes.filter(pl.col("rank").is_null())["label"][:MOST_LINES]
         stages, machines = (
             self.lanes[name].drop_nulls().unique().sort()[:MOST_LINES] for name in ("stage", "machine")
         )
         texts += [
-            *(f"gpu={label}" for label in unranked),
+            *(f"gpu={label}" for label in unranked if len(self.every) > 1),
             *(f"stage={stage}" for stage in stages if len(stages) > 1),
             *(f"machine={machine}" for machine in machines if len(machines) > 1),
         ]
@@ -167,9 +168,12 @@ class _Run:
         links = (
             self.run.links.filter(pl.col("sender").is_in([*ranks]), pl.col("receiver").is_in([*ranks]))
             .group_by(
-                one=pl.min_horizontal("sender", "receiver"), other=pl.max_horizontal("sender", "receiver")
+                "is_local",
+                one=pl.min_horizontal("sender", "receiver"),
+                other=pl.max_horizontal("sender", "receiver"),
             )
             .agg(pl.col("transfer_ns").median())
+            .filter(pl.len().over("is_local") > 1)  # links that no other is like cannot be healed
             .top_k(MOST_LINES, by="transfer_ns")
         )
         texts += [f"link={ranks[one]}-{ranks[other]}" for one, other in links.select("one", "other").rows()]

@@ -66,6 +66,13 @@ def test_a_comparison_has_the_gain_of_the_replay(slow: Path, tmp_path: Path) -> 
     assert rank.gain_ns == pytest.approx(steps.gain_ns, rel=0.1)
 
 
+def test_what_has_no_peers_is_left_out_without_options(tmp_path: Path) -> None:
+    """One link alone leads from machine to machine."""
+    assert nsys_pp.whatif(Path(simulate.__file__).parent / "pipeline").predictions["change"].to_list() == [
+        "heal all"
+    ]
+
+
 def test_lengths_are_evened_out_and_explain_what_no_rank_does(tmp_path: Path) -> None:
     simulate.main([*OPTIONS.split(), "--vary-lengths", "0.5", str(tmp_path)])
     done = nsys_pp.whatif(tmp_path, layout="pp=2,dp=2")
