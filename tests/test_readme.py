@@ -197,8 +197,10 @@ def test_the_page_for_scripts_has_all_keys_and_no_others(tmp_path: Path) -> None
         }
         for part in page.split("\n\n**")[1:]
     }
-    reports = [ROOT / "fixtures" / "pipeline", tmp_path / "absent.sqlite", "--keep-going"]
-    arguments = dict.fromkeys(("pipeline", "summary", "whatif", "project", "info", "check", "align"), reports)
+    reports: list[str | Path] = [ROOT / "fixtures" / "pipeline", tmp_path / "absent.sqlite", "--keep-going"]
+    arguments: dict[str, list[str | Path]] = dict.fromkeys(
+        ("pipeline", "summary", "whatif", "project", "info", "check", "align"), reports
+    )
     arguments |= {"compare": [reports[0], reports[0]], "sql": ["SELECT 1 FROM jobs", *reports]}
     shared = on_page["All documents"]
     found = set[str]()

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -400,11 +400,9 @@ def end_with(result: Any, status: int = 0) -> None:
         click.get_current_context().exit(status)
 
 
-def parse_table_names(
-    tables: Mapping[str, object], others: Mapping[str, object] | None = None
-) -> dict[str, Any]:
+def parse_table_names(tables: Collection[str], others: Collection[str] = ()) -> dict[str, Any]:
     """Return the fields of `--table` of a command: `all` has no tables of `others`."""
-    names = (*tables, *(others or {}))
+    names = (*tables, *others)
 
     def parse(text: str) -> tuple[str, ...]:
         chosen = tuple(dict.fromkeys(name.strip() for name in text.split(",")))

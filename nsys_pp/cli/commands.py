@@ -61,16 +61,12 @@ _TABLE_FORMATS: dict[str, Any] = {
 }
 _SCREEN_FORMATS = {"choices": ("table", "json"), "default": "table"}
 _PRINTED = {"default": STANDARD_OUTPUT, "default_text": "standard output"}
-_40_ROWS = {"default": 40, "default_text": "40 in tables; all rows in other formats"}
-
-_SHOWN = ("verdict", "schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
+# Tables on the screen: five at most
+_SHOWN = ("verdict", "steps", "stages", "kinds", "stragglers")
 _SHOWN_WITHOUT_JOBS = ("verdict", "steps", "lanes", "families", "gaps")
-_SHOWN_OF_INFERENCE = ("verdict", "iterations", "iteration_families", "lanes", "kinds", "gaps")
-_SHOWN_OF_SUMMARY = (
-    *("overview", "device", "model", "distribution", "operators", "families", "kernels"),
-    *("copies", "communication", "idle", "launches", "memory"),
-)
-_SUMMARY_ROWS = 15
+_SHOWN_OF_INFERENCE = ("verdict", "iterations", "iteration_families", "lanes", "gaps")
+_SHOWN_OF_SUMMARY = ("overview", "distribution", "kernels", "idle")  # after the verdict
+_SHOWN_OF_COMPARISON = ("verdict", "comparability", "steps", "bubbles", "ranks")
 _CHARTS = ("html", "svg", "png")
 _PAGES = (".html", ".htm")
 _DIVISIONS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"}
@@ -281,7 +277,6 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
         f" ({', '.join(_SHOWN_WITHOUT_JOBS)} without jobs;"
         f" {', '.join(_SHOWN_OF_INFERENCE)} of inference), else all",
     },
-    limit=_40_ROWS,
 )
 def pipeline(
     reports: tuple[str, ...],
@@ -291,7 +286,8 @@ def pipeline(
     steptask: Path | None,
     in_place: bool,
     explain_jobs: bool,
-    limit: int,
+    limit: int | None,
+    is_wide: bool,
     **options: Any,
 ) -> None:
     """Show steps, stages, jobs, and the causes of bubbles.
@@ -311,7 +307,7 @@ def pipeline(
     of_tables = "names devices flops_per_step model"
     if explain_jobs:
         refuse_given(f"{of_tables} steptask in_place", "`--explain-jobs` shows names of ranges only")
-        _explain_jobs(reports, output, format, limit, options)
+        _explain_jobs(reports, output, format, {"limit": limit, "is_wide": is_wide}, options)
     elif steptask is not None or in_place:
         flag = "--in-place" if steptask is None else "--steptask"
         refuse_given(f"{of_tables} output format as_json", f"`{flag}` writes no other tables")
@@ -334,7 +330,8 @@ def pipeline(
     else:
         _check_devices(format, options.pop("devices"))
         added = tuple(registry.WORK_TABLES) if has_work else ()
-        _show(reports, names, added, output, format, limit, {**options, **work})
+        shown = {"limit": limit, "is_wide": is_wide}
+        _show(reports, names, added, output, format, shown, {**options, **work})
 
 
 def _show(
@@ -343,7 +340,7 @@ def _show(
     added: tuple[str, ...],
     output: Path,
     format: str | None,
-    limit: int,
+    rows: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Show or write tables; those of `added` in any case."""
@@ -356,7 +353,9 @@ def _show(
     shown: tuple[str, ...] = _SHOWN if len(result.training.jobs) else _SHOWN_WITHOUT_JOBS
     if len(result.training.batches):
         shown = _SHOWN_OF_INFERENCE
+    is_default = names is None
     names = (*(names or (shown if format == "table" else tuple(registry.TABLES))), *added)
+    others = [*registry.TABLES, *registry.REQUESTED_TABLES] if is_default else []
     frames = result.tables(names)
     registries = (registry.TABLES, registry.REQUESTED_TABLES, registry.WORK_TABLES)
     chosen: dict[str, Any] = {
@@ -372,15 +371,16 @@ def _show(
         fill_tables(chosen, frames, absences),
         output=output,
         format=format,
-        limit=limit if format == "table" else 0,
         notes=[*result.training.notes, *result.metric_notes(), *result.work_notes()],
         force=force,
+        others=[name for name in others if name not in names],
+        **rows,
     )
     end_with(result)
 
 
 def _explain_jobs(
-    reports: tuple[str, ...], output: Path, format: str | None, limit: int, options: dict[str, Any]
+    reports: tuple[str, ...], output: Path, format: str | None, rows: dict[str, Any], options: dict[str, Any]
 ) -> None:
     """Show or write the names of ranges with their rules."""
     from nsys_pp.commands.pipeline import NAME_TABLE
@@ -392,8 +392,7 @@ def _explain_jobs(
     chosen = {name: value for name, value in options.items() if name in nsys_pp.JobOptions.__annotations__}
     result = run_with_progress(nsys_pp.explain_jobs, reports, **chosen)
     filled = FilledTable(table=NAME_TABLE, frame=result.names)
-    limit = limit if format == "table" else 0
-    output_tables([filled], output=output, format=format, limit=limit, force=force)
+    output_tables([filled], output=output, format=format, force=force, **rows)
     end_with(result)
 
 
@@ -499,9 +498,8 @@ def chart(
     format=_TABLE_FORMATS,
     names={
         **parse_table_names(registry.SUMMARY_TABLES),
-        "default_text": "on standard output all but ranges, base_kernels, cuda, os and sync; else all",
+        "default_text": f"verdict, {', '.join(_SHOWN_OF_SUMMARY)} on standard output; else all",
     },
-    limit={"default_text": f"{_SUMMARY_ROWS} in tables and Markdown; all rows in other formats"},
 )
 def summary(
     reports: tuple[str, ...],
@@ -509,6 +507,7 @@ def summary(
     sort: str | None,
     limit: int | None,
     unit: str | None,
+    is_wide: bool,
     output: Path,
     format: str | None,
     force: bool,
@@ -548,10 +547,18 @@ def summary(
     if with_verdict:
         filled = [*fill_tables(registry.TABLES, {registry.VERDICT: summarised.verdict_table()}), *filled]
         record_verdict(summarised.verdict)
-    limit = (_SUMMARY_ROWS if is_text else 0) if limit is None else limit
     notes = [*([] if says_missing else missing), *summarised.notes]
     output_tables(
-        filled, output=output, format=format, notes=notes, force=force, limit=limit, sort=sort, unit=unit
+        filled,
+        output=output,
+        format=format,
+        notes=notes,
+        force=force,
+        limit=limit,
+        sort=sort,
+        unit=unit,
+        is_wide=is_wide,
+        others=[name for name in known if with_verdict and name not in names],
     )
     end_with(summarised)
 
@@ -559,9 +566,21 @@ def summary(
 @command(
     output={"default_text": "tables on standard output"},
     format={"choices": ("table", "json", "markdown"), "default": "table"},
-    limit={"default": 20, "default_text": "20 in tables; all rows in other formats"},
+    names={
+        **parse_table_names(registry.COMPARE_NAMES),
+        "default_text": f"{', '.join(_SHOWN_OF_COMPARISON)} in tables, else all",
+    },
 )
-def compare(a: str, b: str, output: Path | None, format: str, limit: int, **options: Any) -> None:
+def compare(
+    a: str,
+    b: str,
+    names: tuple[str, ...] | None,
+    output: Path | None,
+    format: str,
+    limit: int | None,
+    is_wide: bool,
+    **options: Any,
+) -> None:
     """Compare two runs: steps, bubbles, stages, ranks, jobs, kernels.
 
     The output begins with at most five findings and with what the runs differ in. The steps of a run are its
@@ -581,11 +600,14 @@ def compare(a: str, b: str, output: Path | None, format: str, limit: int, **opti
         )
     compared = run_with_progress(nsys_pp.compare, a, b, output=page, **options)
     record_verdict(compared.verdict)
+    shown = names or (_SHOWN_OF_COMPARISON if format == "table" else registry.COMPARE_NAMES)
     output_tables(
-        compared.fill_tables(),
+        [filled for filled in compared.fill_tables() if filled.table.name in shown],
         output=STANDARD_OUTPUT,
         format=format,
-        limit=limit if format == "table" else 0,
+        limit=limit,
+        is_wide=is_wide,
+        others=() if names else [name for name in registry.COMPARE_NAMES if name not in shown],
         notes=compared.notes,
         contents={
             "runs": dict(zip("ab", compared.names, strict=True)),
@@ -603,12 +625,17 @@ def compare(a: str, b: str, output: Path | None, format: str, limit: int, **opti
 @command(
     output=_PRINTED,
     format=_TABLE_FORMATS,
-    limit=_40_ROWS,
     ops={"default": "kernel"},
     scope={"default": "auto"},
 )
 def project(
-    reports: tuple[str, ...], output: Path, format: str | None, limit: int, force: bool, **options: Any
+    reports: tuple[str, ...],
+    output: Path,
+    format: str | None,
+    limit: int | None,
+    is_wide: bool,
+    force: bool,
+    **options: Any,
 ) -> None:
     """Project NVTX ranges onto the GPU operations they launch.
 
@@ -628,13 +655,18 @@ def project(
     check_outputs(output, format, (table.name,), reports, force=force, with_parts=False)
     result = run_with_progress(nsys_pp.project, reports, **options)
     filled = FilledTable(table=table, frame=result.ranges)
-    limit = limit if format == "table" else 0
-    output_tables([filled], output=output, format=format, limit=limit, force=force)
-    if output != STANDARD_OUTPUT:
-        ranges = result.row_counts.filter(stage="projection", table="ranges")
-        reasons = ranges.drop_nulls("reason").group_by("reason", maintain_order=True).agg(count="row_count")
-        if left_out := [f"{sum(counts):,} {reason}" for reason, counts in reasons.rows()]:
-            log(f"Of {ranges['row_count'].sum():,} ranges, {' and '.join(left_out)}", event="rows")
+    ranges = result.row_counts.filter(stage="projection", table="ranges")
+    reasons = ranges.drop_nulls("reason").group_by("reason", maintain_order=True).agg(count="row_count")
+    left_out = " and ".join(f"{sum(counts):,} {reason}" for reason, counts in reasons.rows())
+    output_tables(
+        [filled],
+        output=output,
+        format=format,
+        notes=[f"of {ranges['row_count'].sum():,} ranges, {left_out}"] if left_out else [],
+        limit=limit,
+        is_wide=is_wide,
+        force=force,
+    )
     end_with(result)
 
 
@@ -678,7 +710,7 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
     session, contents = info.session, info.contents
     return {
         "report": str(info.path),
-        "nsys_version": session.nsys_version,
+        "exporter_version": session.nsys_version,
         "schema_version": session.schema_version,
         "machine": session.machine,
         "machine_source": session.machine_source,
@@ -818,7 +850,6 @@ def align(reports: tuple[str, ...], format: str, **options: Any) -> None:
     output=_PRINTED,
     format=_TABLE_FORMATS,
     reports={"is_optional": True},
-    limit=_40_ROWS,
 )
 def sql(
     query: str | None,
@@ -826,7 +857,8 @@ def sql(
     explain: bool,
     output: Path,
     format: str | None,
-    limit: int,
+    limit: int | None,
+    is_wide: bool,
     force: bool,
     **options: Any,
 ) -> None:
@@ -845,14 +877,13 @@ def sql(
     check_outputs(
         output, format, ["columns" if explain else "answer"], () if explain else reports, force=force
     )
-    limit = limit if output == STANDARD_OUTPUT and format == "table" else 0
     if explain:
         columns = _build_table(_list_columns([*filter(None, [query, *reports])]), name="columns")
         output_tables([columns], output=output, format=format, force=force)
         return
     answer = run_with_progress(nsys_pp.sql, str(query), reports, **options)
     filled = _build_table(answer.table, name="answer")
-    output_tables([filled], output=output, format=format, limit=limit, force=force)
+    output_tables([filled], output=output, format=format, limit=limit, is_wide=is_wide, force=force)
     end_with(answer)
 
 

@@ -104,8 +104,9 @@ def _build_grid(rows: Iterable[tuple[str, ...]], *, style: str = "cyan") -> Tabl
 
 def _list_facts(info: ReportInfo) -> Iterator[tuple[str, str]]:
     session, contents = info.session, info.contents
-    nsys = session.nsys_version or "unknown version (exports of 2019 and 2020 do not contain it)"
-    yield "nsys", f"{nsys}, export schema {session.schema_version}" if session.schema_version else nsys
+    nsys = session.nsys_version or "of unknown version (exports of 2019 and 2020 do not contain it)"
+    schema = f", schema {session.schema_version}" if session.schema_version else ""
+    yield "exporter", f"nsys {nsys}{schema}; the nsys that recorded is not in exports"
     machine, source = info.roster.select("machine", "machine_source").row(0)
     yield "machine", f"{machine} (from the {source})"
     ranks = info.roster.select("rank", "rank_source").drop_nulls().unique()

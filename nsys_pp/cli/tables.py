@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from nsys_pp.frames.table import FilledTable, Table
 
 
+# Rows of a table that is alone on the screen, and of each of several
+_ROWS, _FEW_ROWS = 40, 10
+
+
 @contextmanager
 def open_screen() -> Iterator[Console]:
     """Open a console that prints through click.
@@ -81,6 +85,7 @@ def output_tables(
     format: str,
     notes: Sequence[str] = (),
     force: bool = False,
+    limit: int | None = None,
     contents: Mapping[str, Any] = MappingProxyType({}),
     **rows: Any,
 ) -> None:
@@ -92,8 +97,9 @@ def output_tables(
         format: "table", or the name of a file format.
         notes: Sentences on uncertain results.
         force: Replace existing files.
+        limit: Most rows of a table, or of a group of it; 0: all. None: a screen, or all in a file format.
         contents: Keys of the JSON document beside its tables.
-        rows: `limit`, `sort` and `unit`, as in `Content`.
+        rows: `sort`, `unit`, `is_wide` and `others`, as in `Content`.
     """
     from nsys_pp.output.tables.formats import format_tables, write_tables
     from nsys_pp.output.tables.text import Content
@@ -101,7 +107,9 @@ def output_tables(
     if format == "json":
         log_notes(notes)  # they are part of the document
         notes = ()
-    content = Content(tables=tables, **rows, document=begin_document(**contents))
+    if limit is None:
+        limit = 0 if format != "table" else _FEW_ROWS if len(tables) > 1 else _ROWS
+    content = Content(tables=tables, limit=limit, **rows, document=begin_document(**contents))
     if output != STANDARD_OUTPUT:
         rows_of = f": {format_count(len(tables[0].frame), 'row')}" if len(tables) == 1 else ""
         for path in write_tables(content, output, format=format, force=force):

@@ -59,8 +59,8 @@ class Column(Struct, frozen=True):
         is_group: Rows with equal values form a group, if all columns before it are group columns, too.
         is_optional: Text formats omit it if all rows have the same value.
         is_signed: Positive values have a plus sign.
-        is_symbol: Values are names of functions: a terminal may shorten template arguments and parameters.
-        is_name: Values are names of any length, chosen by programs: a terminal may cut their ends.
+        is_symbol: Values are names of functions: a terminal may cut parameters, then the middle.
+        is_name: Values are names of any length, chosen by programs: a terminal may cut their middle.
         is_file: Values are labels of reports: text formats cut a long beginning that all share, and note it.
         null_text: Text of nulls in text formats; with it, the column is shown even if all its values are
             null.

@@ -186,6 +186,8 @@ def count_rows(report: Report) -> dict[str, int]:
         "kernel_in_graph": ops.filter(pl.col("kind") == "kernel")["graph_id"].count(),
         "communication": int(ops["is_communication"].sum()),
         "nccl_calls": int(np.count_nonzero(is_nccl)),
+        # before there were tables of MPI, nsys recorded its calls as ranges
+        "mpi_ranges": int(np.count_nonzero(is_named(report.ranges["domain"], "^MPI$"))),
     }
 
 
@@ -254,7 +256,7 @@ _KINDS = tuple(
         ("synchronizations", "synchronizations", "synchronizations", None),
         ("cuda_events", "CUDA events", "cuda_events", None),
         ("nccl_calls", "NCCL calls", "nccl_calls", "--trace=nccl"),
-        ("mpi_calls", "MPI calls", "mpi_messages mpi_collectives mpi_other", "--trace=mpi"),
+        ("mpi_calls", "MPI calls", "mpi_messages mpi_collectives mpi_other mpi_ranges", "--trace=mpi"),
         ("ucx_calls", "UCX calls", "ucx_calls", "--trace=ucx"),
         ("cublas_calls", "cuBLAS calls", "cublas_calls", "--trace=cublas"),
         ("cudnn_calls", "cuDNN calls", "cudnn_calls", "--trace=cudnn"),

@@ -99,3 +99,9 @@ VERDICT = "verdict"
 
 # Tables by name, in the order in which they are written.
 TABLES: Registry[Table[[Training]]] = Registry({VERDICT: "nsys_pp.tables.verdict:VERDICT_TABLE", **_TRAINING})
+
+# Names of the tables of a comparison (`nsys_pp.COMPARE_TABLES`), in the order in which they are written.
+COMPARE_NAMES = (
+    *(VERDICT, "comparability", "steps", "bubbles", "stages", "ranks", "links"),
+    *("kinds", "families", "kernels"),
+)

@@ -723,7 +723,7 @@ STEP_TABLE = Table(
             pl.String,
             "source of a step without a range: jobs, inferred from the repetition of launches, or the whole "
             "capture; null: a range",
-            priority=6,
+            priority=9,
         ),
         Column(
             "is_partial",

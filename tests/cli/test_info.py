@@ -15,7 +15,7 @@ from tests.cli.calls import assert_refused, call, on_terminal, succeed
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 KEYS = [
-    *("report", "nsys_version", "schema_version", "machine", "machine_source", "hardware_id"),
+    *("report", "exporter_version", "schema_version", "machine", "machine_source", "hardware_id"),
     *("rank", "rank_source", "launcher", "who", "utc_start", "utc_epoch_ns", "system_clock_ns"),
     *("time_shift_ns", "start_ns", "end_ns", "has_capture", "graph_mode", "gpus", "processes"),
     *(
@@ -94,7 +94,7 @@ def test_several_reports_are_listed_first() -> None:
         "rank2   node10      2  0    2      machine: hostname, rank: RANK, stage: --layout",
         "rank3   node10      3  1    3      machine: hostname, rank: RANK, stage: --layout",
     ]
-    assert sum("nsys  " in screen for screen in screens) == 4
+    assert sum("exporter  " in screen for screen in screens) == 4
 
 
 def test_doubts_are_notes(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_screen_says_what_is_inside() -> None:
     told = _tell(report)[0]
     screen = _plain_words(call("info", report).stdout)
     for words in (
-        f"nsys {told['nsys_version']}, export schema 3.7.2",
+        f"exporter nsys {told['exporter_version']}, schema 3.7.2",
         "machine node10 (from the hostname)",
         "rank 2 (from RANK)",
         f"started {told['utc_start'][:10]}",

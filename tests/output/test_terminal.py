@@ -91,6 +91,7 @@ def printed(
     limit: int = 15,
     unit: str | None = None,
     colour: bool = False,
+    is_wide: bool = False,
 ) -> list[str]:
     """Print on a terminal of that width, or into a file."""
     console = Console(
@@ -103,12 +104,12 @@ def printed(
         emoji=False,
     )
     with console.capture() as screen:
-        print_tables(Content(tables=tables, limit=limit, unit=unit), console=console)
+        print_tables(Content(tables=tables, limit=limit, unit=unit, is_wide=is_wide), console=console)
     return [line.rstrip() for line in screen.get().split("\n")[:-1]]
 
 
-def test_a_log_has_at_most_160_columns_and_whole_names() -> None:
-    lines = printed(TABLE)
+def test_a_log_has_at_most_160_columns_and_whole_names_if_asked_for() -> None:
+    lines = printed(TABLE, is_wide=True)
     assert lines[0] == "Kernels by name"
     assert max(map(cell_len, lines)) <= LOG_WIDTH
     start = lines[3].rindex("Name")
@@ -165,17 +166,27 @@ def test_where_there_is_no_room_measures_of_one_call_go_before_totals_and_are_na
     assert "also shows" not in "".join(printed(phases, width=200))
 
 
-def test_a_long_name_of_a_range_loses_its_end_on_a_terminal_and_is_whole_in_a_log() -> None:
+def test_a_long_name_of_a_range_loses_its_middle_and_is_whole_if_asked_for() -> None:
     frame = pl.DataFrame({"count": [1], "name": ["  " + "abcdefghij" * 20]})
     columns = (Column("count", pl.Int64, ""), Column("name", pl.String, "", is_name=True))
     table = Table(name="t", title="T", columns=columns, caption="", rows=lambda: frame)
     filled = FilledTable(table=table, frame=frame)
-    assert printed(filled, width=40)[2:] == [
-        "    1    abcdefghijabcdefghijabcdefghija",
-        "         bcdefghijabcdefghijabcdefghija…",
-    ]
-    whole = [line.removeprefix("    1").strip() for line in printed(filled)[2:]]
+    assert printed(filled, width=40)[2:] == ["    1    abcdefghijabcde…fghijabcdefghij"]
+    whole = [line.removeprefix("    1").strip() for line in printed(filled, width=40, is_wide=True)[2:]]
     assert "".join(whole) == "abcdefghij" * 20
+
+
+def test_a_long_output_ends_with_its_first_lines_and_names_empty_tables_once() -> None:
+    lines = pl.DataFrame({"line": ["One finding."]})
+    view = View(columns=("line",), lines=lambda rows: rows["line"].to_list())
+    verdict = make_table(lines, title="Verdict", view=view)
+    long = make_table(pl.DataFrame({"step": range(41)}), title="Steps")
+    empty = [make_table(pl.DataFrame(), title=title, absence=Absence("not recorded")) for title in "AB"]
+    found = printed(verdict, *empty, long, limit=0)
+    assert (found[:2], found[-2:]) == (["Verdict", "One finding."], ["Verdict", "One finding."])
+    assert [line for line in found if "not recorded" in line] == ["A, B: not recorded"]
+    short = printed(verdict, long, limit=9)
+    assert short.count("Verdict") == 1
 
 
 def test_the_line_of_what_is_left_out_is_counted_in_the_total() -> None:

@@ -12,14 +12,15 @@ import os
 from collections.abc import Sequence
 
 from msgspec import Struct
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from nsys_pp.output.tables.text import Content, ShownTable, TextColumn, arrange_tables, clean, shorten_symbol
+from nsys_pp.frames.table import AnyTable
+from nsys_pp.output.tables.text import Content, ShownTable, TextColumn, arrange_tables, clean, shorten_name
 
 # Maximum width of a log: lines that an editor, a browser or a pager shows in full.
 LOG_WIDTH = 160
@@ -27,8 +28,8 @@ LOG_WIDTH = 160
 _GAP = 2  # cells between columns
 _LEAST_TEXT, _LEAST_NAME, _FAIR_NAME = 12, 16, 40  # cells of texts, before other columns are dropped
 _MOST_WORD = 20  # cells of a word that is not broken, before other columns are dropped
-_NAME_LINES = 2  # lines of a name on a terminal, after which its arguments, or its end, are shortened
-_ALL, _LARGE, _MIDDLE = 99.9, 25.0, 10.0  # shares in percent that limit the highlighted ones
+# Lines after which those of the first table are repeated, and lines of a table beside its rows, about
+_SCREEN, _BESIDE_ROWS = 40, 4
 
 
 def open_console() -> Console:
@@ -46,23 +47,26 @@ def open_console() -> Console:
 def print_tables(content: Content, *, console: Console) -> None:
     """Print tables, each below its title and above its caption, no wider than the console.
 
-    Numbers are aligned to the right, with their unit in the heading. Texts are folded. Long names are
-    shortened on a terminal, and complete in a log. If the table is too wide, headings are split into several
-    lines; then the columns of the lowest priority are dropped, and listed below the table.
+    Numbers are aligned to the right, with their unit in the heading. Texts are folded, long names are
+    shortened. If a table is too wide, headings are split into several lines; then the columns of the lowest
+    priority are dropped, and listed below the table. Tables without rows are listed after the others, with
+    the reason. If more than a screen follows the lines of the first table, they are repeated.
 
     Args:
         content: Tables with their rows. Totals are of all rows, also of those beyond its limit.
         console: Console to print to (`open_console`).
     """
     shown = arrange_tables(content)
-    for number, (filled, table) in enumerate(zip(content.tables, shown, strict=True)):
+    filled = [
+        (one.table, table)
+        for one, table in zip(content.tables, shown, strict=True)
+        if len(one.frame) or len(shown) == 1
+    ]
+    for number, (definition, table) in enumerate(filled):
         if number:
             console.print()
-        console.print(Text(clean(filled.table.title), style="bold cyan"))
-        for line in table.lines:
-            console.print(Text(line))
-        left_out = print_table(table, console=console)
-        follower = shown[number + 1].caption if number + 1 < len(shown) else ""
+        left_out = _print_rows(definition, table, console, is_wide=content.is_wide)
+        follower = filled[number + 1][1].caption if number + 1 < len(filled) else ""
         lines = list(table.notes)
         if table.hidden_count:
             lines.append("`--limit 0` shows all rows")
@@ -72,9 +76,30 @@ def print_tables(content: Content, *, console: Console) -> None:
             lines.append(table.caption)
         for line in filter(None, lines):
             console.print(Text(line, style="dim"))
+    empty: dict[str, list[str]] = {}
+    for one in content.tables:
+        if one.frame.is_empty() and len(shown) > 1:
+            empty.setdefault(str(one.why_empty), []).append(one.table.title)
+    if empty or content.others:
+        console.print()
+    for why, titles in empty.items():
+        console.print(Text(clean(f"{', '.join(titles)}: {why}"), style="dim"))
+    if content.others:
+        console.print(Text(f"`--table` also shows: {', '.join(content.others)}", style="dim"))
+    if shown[0].lines and sum(len(table.kinds) + _BESIDE_ROWS for _, table in filled[1:]) > _SCREEN:
+        console.print()
+        _print_rows(*filled[0], console, is_wide=content.is_wide)
 
 
-def print_table(table: ShownTable, *, console: Console) -> list[str]:
+def _print_rows(definition: AnyTable, table: ShownTable, console: Console, *, is_wide: bool) -> list[str]:
+    """Print the title and rows of a table; return the headings of the columns that do not fit."""
+    console.print(Text(clean(definition.title), style="bold cyan"))
+    for line in table.lines:
+        console.print(Text(line))
+    return print_table(table, console=console, is_wide=is_wide)
+
+
+def print_table(table: ShownTable, *, console: Console, is_wide: bool = False) -> list[str]:
     """Print the headings and rows of a table; return the headings of the columns that do not fit."""
     if not table.columns:
         return []
@@ -86,7 +111,6 @@ def print_table(table: ShownTable, *, console: Console) -> list[str]:
         grid.add_column(
             Text(heading), justify="right" if column.is_number else "left", width=width, overflow="fold"
         )
-    name_lines = _NAME_LINES if console.is_terminal else 0
     before, of_group = -1, [""] * table.group_count
     for row, (kind, group) in enumerate(zip(table.kinds, table.groups, strict=True)):
         cells = [column.texts[row] for column in layout.columns]
@@ -102,7 +126,7 @@ def print_table(table: ShownTable, *, console: Console) -> list[str]:
         before = group
         grid.add_row(
             *(
-                _render(cell, column, width, kind, name_lines)
+                _render(cell, column, width, kind, is_wide=is_wide)
                 for cell, column, width in zip(cells, layout.columns, layout.widths, strict=True)
             )
         )
@@ -185,31 +209,19 @@ def _split_heading(column: TextColumn) -> str:
     return "\n".join(lines)
 
 
-def _render(cell: str, column: TextColumn, width: int, kind: str, name_lines: int) -> RenderableType:
+def _render(cell: str, column: TextColumn, width: int, kind: str, *, is_wide: bool) -> RenderableType:
     """Render a cell; blanks that begin a text are indentation.
 
     It takes at most a third of the width if the text is folded.
     """
-    style = {"total": "bold", "rest": "dim"}.get(kind) or (_style_share(cell) if column.unit == "%" else "")
+    style = {"total": "bold", "rest": "dim"}.get(kind, "")
     bare = cell.lstrip(" ")
     indent = len(cell) - len(bare)
     indent = indent if cell_len(cell) <= width else min(indent, width // 3)
-    room = name_lines * (width - indent)
-    if column.column.is_symbol and kind == "row":
+    if kind == "row" and (column.column.is_symbol or column.column.is_name):
+        if not is_wide:
+            bare = shorten_name(bare, width - indent, is_symbol=column.column.is_symbol)
         # rich folds at words: a short one like "void" would fill a line of its own
-        bare = "\n".join(chop_cells(shorten_symbol(bare, room) if room else bare, width - indent))
-    elif column.column.is_name and room and cell_len(bare) > room:
-        bare = "\n".join(chop_cells(f"{set_cell_size(bare, room - 1).rstrip()}…", width - indent))
+        bare = "\n".join(chop_cells(bare, width - indent))
     text = Text(bare, style=style)
     return Padding(text, (0, 0, 0, indent)) if indent else text
-
-
-def _style_share(cell: str) -> str:
-    """Return the style of a share: only large shares are coloured."""
-    try:
-        share = float(cell.replace(",", ""))
-    except ValueError:
-        return ""
-    if share > _ALL:
-        return ""
-    return "bold yellow" if share >= _LARGE else "yellow" if share >= _MIDDLE else ""

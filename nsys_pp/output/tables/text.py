@@ -17,44 +17,28 @@ from msgspec.structs import replace
 from nsys_pp.frames.table import AnyTable, Column, FilledTable, View, describe_columns, split_unit
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes
 
-_LEAST_ARGUMENTS = 8  # cells that shortened template arguments keep
-
 
 def clean(text: str) -> str:
     """Replace unprintable characters by blanks: a report's text could otherwise move the cursor."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def shorten_symbol(name: str, cells: int) -> str:
-    """Shorten the name of a function to a number of cells if possible.
+def shorten_name(name: str, cells: int, *, is_symbol: bool = False) -> str:
+    """Shorten a name to a number of cells: its middle is cut, of a function first its parameters.
 
-    Parameters first, then template arguments.
-
-    Template arguments are cut at the end, the longest ones first, as kernels differ least there. A name that
-    remains too long is not cut further, as the distinguishing part may be anywhere: the caller has to fold
-    it.
-
-    >>> shorten_symbol("void at::fill<(int)4, at::FillFunctor<float>>(int, char (*)[4])", 44)
+    >>> shorten_name("void at::fill<(int)4, at::FillFunctor<float>>(int, char (*)[4])", 44, is_symbol=True)
     'at::fill<(int)4, at::FillFunctor<float>>(…)'
-    >>> shorten_symbol("void at::fill<(int)4, at::FillFunctor<float>>(int, char (*)[4])", 32)
-    'at::fill<(int)4, at::FillFu…>(…)'
+    >>> shorten_name("nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTN", 24)
+    'nvjet_hsh_25…z_coopA_NTN'
     """
     from rich.cells import cell_len, set_cell_size  # a table in a file needs no rich
 
+    if is_symbol and cell_len(name) > cells and (start := _find_parameters(name)) > 0:
+        name = f"{name[:start].removeprefix('void ')}(…)"
     if cell_len(name) <= cells:
         return name
-    start = _find_parameters(name)
-    if start > 0:
-        name = f"{name[:start].removeprefix('void ')}(…)"
-    for first, end in sorted(_find_arguments(name), key=lambda part: part[0] - part[1]):
-        excess = cell_len(name) - cells
-        arguments = name[first:end]
-        kept = max(cell_len(arguments) - excess - 1, _LEAST_ARGUMENTS)
-        if excess > 0 and kept + 1 < cell_len(arguments):
-            # Shortening the longest part moves the parts after it, so they are searched again.
-            name = f"{name[:first]}{set_cell_size(arguments, kept).rstrip()}…{name[end:]}"
-            return shorten_symbol(name, cells) if cell_len(name) > cells else name
-    return name
+    end = set_cell_size(name[::-1], (cells - 1) // 2)[::-1]
+    return f"{set_cell_size(name, cells - 1 - cell_len(end))}…{end}"
 
 
 def _find_parameters(name: str) -> int:
@@ -71,24 +55,6 @@ def _find_parameters(name: str) -> int:
         if depth == 0:
             return position
     return -1
-
-
-def _find_arguments(name: str) -> list[tuple[int, int]]:
-    """Find the outermost template arguments of a name, as [start, end) of each list between `<` and `>`.
-
-    >>> _find_arguments("a<b<c>, d>::e<f>(…)"), _find_arguments("a -> b")
-    ([(2, 9), (14, 15)], [])
-    """
-    parts, depth, start = [], 0, 0
-    for position, character in enumerate(name):
-        if character == "<":
-            start = position + 1 if depth == 0 else start
-            depth += 1
-        elif character == ">" and depth:
-            depth -= 1
-            if depth == 0:
-                parts.append((start, position))
-    return parts
 
 
 TIME_UNITS: Mapping[str, int] = {"s": NS_PER_S, "ms": NS_PER_MS, "us": NS_PER_US, "ns": 1}
@@ -570,6 +536,8 @@ class Content(Struct, frozen=True, kw_only=True):
         sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
         unit: Unit of all times. None: nanoseconds in data formats, chosen by the values in text formats.
         document: Keys of the JSON document before its tables.
+        is_wide: A terminal shows long names in full, in several lines.
+        others: Names of tables that a terminal says are shown on request.
     """
 
     tables: Sequence[FilledTable]
@@ -577,6 +545,8 @@ class Content(Struct, frozen=True, kw_only=True):
     sort: str | None = None
     unit: str | None = None
     document: Mapping[str, Any] = MappingProxyType({})
+    is_wide: bool = False
+    others: Sequence[str] = ()
 
 
 def arrange_tables(content: Content, *, is_whole: bool = False) -> list[ShownTable]:
