@@ -14,7 +14,7 @@ from nsys_pp.errors import NsysPPError
 
 _AGAIN = (
     "install nsys-pp again: `pip install --force-reinstall nsys-pp`; in a checkout:"
-    " `pip install --no-deps --no-build-isolation -e .`"
+    " `pip install --no-deps -e .`"
 )
 
 

@@ -279,7 +279,6 @@ OF_OTHERS = {
     *("--profiler-config", "--pytorch", "--record-shapes", "--xla"),  # frameworks
     *(
         "--force-reinstall",
-        "--no-build-isolation",
         "--no-deps",
         "--httpd",
         "--scheduler-file",
