@@ -84,6 +84,22 @@ def chrome_names(keys: pl.Series) -> pl.Series:
 
 
 WHITE, BLACK = "#ffffff", "#000000"
+
+# Hatches of causes and of waiting messages, whose tints look alike: SVG paths in a tile of `HATCH_PX` pixels.
+HATCH_PX = 6
+_SLASH, _BACKSLASH = "M-1 1l2 -2M0 6l6 -6M5 7l2 -2", "M-1 5l2 2M0 0l6 6M5 -1l2 2"
+HATCHES = {
+    "message_wait": _SLASH,
+    "collective_wait": _BACKSLASH,
+    "message_transfer": "M0 3h6",
+    "collective_transfer": "M3 0v6",
+    "message": _SLASH + _BACKSLASH,
+    "collective": "M0 3h6M3 0v6",
+    "copy": "M1 2h2M4 5h2",
+    "send": _SLASH,
+    "receive": _SLASH,
+}
+
 # Number of shades; chunk 4 has the shade of chunk 0 again.
 SHADES = 4
 SHADE_STEP = 0.17  # share of white that each shade adds

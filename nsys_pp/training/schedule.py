@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 
 import numpy as np
 import polars as pl
@@ -657,8 +659,9 @@ _WORDS = {  # labels of jobs without a micro-batch, or in addition to it
     "receive": "recv",
     "send_receive": "send+recv",
     "data": "data",
-    "other": "",
 }
+
+_PACKAGES = re.compile(r"(?:[^\W\d]\w*\.){2,}")  # of a function: "megatron.core."
 
 
 def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.DataFrame:
@@ -667,7 +670,8 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
     The label of a forward or backward is its micro-batch; the halves of a split backward are `3b` and `3w`, a
     recomputation is `3r`, a combined forward and backward `7F+13B`. DualPipeV has the labels of
     msprof-analyze: micro-batch k of the second chunk is number m + k of m micro-batches, and backwards are
-    `3B`. Other jobs are labelled by a word for their kind, messages by a word and their micro-batch.
+    `3B`. Other jobs are labelled by a word for their kind, messages by a word and their micro-batch, and jobs
+    of kind "other" by their name, without the packages with which all names of the kind begin.
 
     Args:
         jobs: All `RUN_JOBS`.
@@ -684,7 +688,7 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
     number = pl.col("micro_batch") + base * pl.col("chunk").fill_null(0)
     partner = pl.col("backward_micro_batch") + base * pl.col("backward_chunk").fill_null(0)
     kind = pl.col("kind").cast(pl.String)
-    word = kind.replace_strict(_WORDS, return_dtype=pl.String)
+    word = kind.replace_strict(_WORDS, default=None, return_dtype=pl.String)
     half = pl.when("is_split").then(pl.concat_str(number, pl.lit("b")))
     forms = {
         "forward": pl.when(pl.col("phase") == 3).then(pl.concat_str(number, pl.lit("F"))),
@@ -693,11 +697,20 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
         "recompute": pl.concat_str(number, pl.lit("r")),
         "forward_backward": pl.concat_str(number, pl.lit("F+"), partner, pl.lit("B")),
         **{message: pl.concat_str(word, number, separator=" ") for message in MESSAGE_KINDS},
+        "other": pl.col("name").cast(pl.String).str.strip_prefix(_find_packages(jobs)),
     }
     form = pl.coalesce(pl.when(kind == name).then(form) for name, form in forms.items())
     text = pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)
     labelled = jobs.with_columns(mark_split_backwards(jobs)).with_columns(label=text)
     return conform(labelled, RUN_JOBS)
+
+
+def _find_packages(jobs: pl.DataFrame) -> str:
+    """Find the packages with which the names of all jobs of kind "other" begin; "" without any."""
+    names = jobs.filter(kind="other")["name"].drop_nulls().unique().cast(pl.String)
+    parts = zip(*(name.split(".")[:-1] for name in names), strict=False)
+    packages = "".join(f"{part[0]}." for part in takewhile(lambda part: len({*part}) == 1, parts))
+    return packages if _PACKAGES.fullmatch(packages) else ""
 
 
 def _add_phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.DataFrame:

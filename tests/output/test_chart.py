@@ -26,6 +26,7 @@ from nsys_pp.output.chart import CHARTS, write_html, write_png, write_svg
 from nsys_pp.output.chart.content import build_bars
 from nsys_pp.output.chart.page import pack_column
 from nsys_pp.output.chart.picture import LEFT, MARGIN, WIDTH
+from nsys_pp.output.colors import HATCHES
 from nsys_pp.units import NS_PER_DAY
 from tests.output.large_training import make_large_training
 from tests.sql import edit
@@ -179,6 +180,8 @@ def test_an_svg_has_bubbles_steps_and_arrows(known: Training) -> None:
     for cause in set(known.lane_states["cause"]) - {"compute", "pause"}:
         count = known.lane_states.filter(pl.col("cause") == cause).height
         assert len(list_boxes(picture, f"bubbles-{cause}")) == count
+        assert (f"url(#hatch-{cause})".encode() in picture) == (cause in HATCHES)
+    assert len(set(HATCHES.values())) == len(HATCHES) - 2, "sends, receives and waits for messages share one"
     assert len(list_boxes(picture, "steps")) == known.steps["step"].n_unique()
     assert len(re.findall(rb"C[\d.]+ ", picture)) == known.transfers["transfer_ns"].is_not_null().sum()
 

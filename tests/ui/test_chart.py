@@ -55,6 +55,31 @@ def test_a_page_opens_on_the_step_of_the_verdict_or_a_typical_one(
     assert state["start"] <= shown["start_ns"] - training.zero_ns <= state["end"]
 
 
+def test_a_search_goes_to_what_it_finds_in_another_step(tmp_path: Path) -> None:
+    made = make_large_training(lanes=4, steps=5, micro_batches=2)
+    is_rare = pl.col("job") == made.jobs.filter(step=pl.col("step").max())["job"][-1]
+    name = pl.when(is_rare).then(pl.lit("rare")).otherwise(pl.col("name").cast(pl.String))
+    training = replace(made, jobs=made.jobs.with_columns(name=name.cast(RUN_JOBS["name"])))
+    job = training.jobs.filter(is_rare).row(0, named=True)
+    page = tmp_path / "chart.html"
+    with page.open("wb") as stream:
+        write_html(training, stream, title="a run", verdict=("Rank 3 is slow since step 1.",))
+    before, after = filter(None, visit(page, [STATE, ["type", "#search", "rare"], STATE]).values)
+    middle = (job["start_ns"] + job["end_ns"]) / 2 - training.zero_ns
+    assert before["end"] < middle == pytest.approx((after["start"] + after["end"]) / 2)
+
+
+def test_the_ideal_schedule_has_a_row_of_its_own(tmp_path: Path) -> None:
+    before, after = filter(
+        None, open_page(expected_training(), tmp_path, [STATE, click_on("ideal schedule"), STATE]).values
+    )
+    assert before["ideal"] == 0 < after["ideal"]
+    assert after["bars"] == before["bars"]
+    layout = after["layout"]
+    for bar, ideal, send in zip(layout["bars"], layout["ideals"], layout["sends"], strict=True):
+        assert bar + layout["barHeight"] < ideal < ideal + layout["idealHeight"] < send
+
+
 def click_on(words: str) -> Step:
     find = "[...document.querySelectorAll('.switch')].find((one) => one.textContent === %r).click()"
     return ["evaluate", find % words]

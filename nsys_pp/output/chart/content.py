@@ -100,8 +100,14 @@ def used_kinds(bars: pl.DataFrame, transfers: pl.DataFrame) -> list[str]:
 
 
 def name_kinds(training: Training, kinds: Sequence[str]) -> dict[str, str]:
-    """Return the text of each kind; compute outside jobs has its own."""
-    other = "other" if (training.jobs["kind"] == "other").any() else "compute"
+    """Return the text of each kind; that of other jobs is the name of the longest ones, or "compute"."""
+    longest = (
+        training.jobs.filter(kind="other")
+        .group_by("label")
+        .agg(total_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+        .sort("total_ns", "label", descending=[True, False])["label"]
+    )
+    other = f"{longest[0] or 'other'}{', …' * (len(longest) > 1)}" if len(longest) else "compute"
     return {kind: other if kind == "other" else kind.replace("_", " ") for kind in kinds}
 
 

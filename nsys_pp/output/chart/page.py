@@ -41,7 +41,7 @@ from nsys_pp.output.chart.content import (
     used_causes,
     used_kinds,
 )
-from nsys_pp.output.colors import color_of, kind_looks
+from nsys_pp.output.colors import HATCH_PX, HATCHES, color_of, kind_looks
 
 _SCRIPTS = (
     "columns",
@@ -142,6 +142,8 @@ def describe_page(
         "looks": kind_looks(),
         "kindColors": {kind: color_of(kind) for kind in JOB_KINDS},
         "causeColors": {cause: color_of(cause) for cause in BUBBLE_CAUSES},
+        "hatches": HATCHES,
+        "hatchSize": HATCH_PX,
         "hasMessages": training.transfers.height > 0 or bool(bars["is_message"].any()),
         "lanes": pl.concat(
             [name_lanes(lanes), lanes[["rank", "stage", "replica", "tensor"]]], how="horizontal"

@@ -29,7 +29,7 @@ from nsys_pp.output.chart.content import (
     used_causes,
     used_kinds,
 )
-from nsys_pp.output.colors import SHADES, WHITE, color_of, mix, shade_of, text_on
+from nsys_pp.output.colors import HATCH_PX, HATCHES, SHADES, WHITE, color_of, mix, shade_of, text_on
 from nsys_pp.output.tables.text import clean
 from nsys_pp.output.trace.tracks import round_up
 
@@ -104,7 +104,7 @@ def _draw(training: Training, title: str) -> str:
     for number, row in enumerate(legend):
         y = picture.height_px - below + MARGIN / 2 + _ROW * number
         for x, fill, text in row:
-            picture.add_boxes("", x, x + 11, y + 3, 11, fill, is_lined="#" in fill)
+            picture.add_boxes("", x, x + 11, y + 3, 11, fill, is_lined=fill.startswith("#"))
             picture.write(x + 17, y + 9, text, size=10)
     return picture.finish()
 
@@ -118,8 +118,8 @@ def _arrange_legend(
     entries = [(shade_of(kind, 0), text) for kind, text in kinds.items()]
     if transfers.height:
         is_full = transfers.height > _MOST_ARROWS
-        entries.append(("url(#waits-of-receive)", "waits" + " (too many messages for arrows)" * is_full))
-    entries += [(_tint(cause), f"bubble: {cause.replace('_', ' ')}") for cause in used_causes(bubbles)]
+        entries.append(("url(#hatch-receive)", "waits" + " (too many messages for arrows)" * is_full))
+    entries += [(_fill_bubble(cause), f"bubble: {cause.replace('_', ' ')}") for cause in used_causes(bubbles)]
     rows: list[list[tuple[float, str, str]]] = []
     x = float("inf")
     for fill, text in entries:
@@ -186,7 +186,7 @@ class _Picture:
             own = bubbles.filter(pl.col("cause") == cause)
             top = self._tops[own["lane"].to_numpy()] + self._pad
             left, right = self._find_x(own["start_ns"]), self._find_x(own["end_ns"])
-            self.add_boxes(f"bubbles-{cause}", left, right, top, self._bar, _tint(cause))
+            self.add_boxes(f"bubbles-{cause}", left, right, top, self._bar, _fill_bubble(cause))
 
     def draw_steps(self, steps: pl.DataFrame, spans: pl.DataFrame) -> None:
         """Draw the row of steps, and on each lane a line at the start of each of its steps."""
@@ -229,9 +229,8 @@ class _Picture:
         for cause in used_causes(bubbles):
             own = bubbles.filter(pl.col("cause") == cause)
             top = self._tops[own["lane"].to_numpy()] + self._pad + self._bar - height
-            fill = mix(WHITE, color_of(cause), 0.6)
             left, right = self._find_x(own["start_ns"]), self._find_x(own["end_ns"])
-            self.add_boxes(f"edges-{cause}", left, right, top, height, fill, is_lined=True)
+            self.add_boxes(f"edges-{cause}", left, right, top, height, _fill_bubble(cause), is_lined=True)
 
     def draw_messages(self, transfers: pl.DataFrame) -> None:
         """Draw the kernels of messages, their waits hatched, and an arrow per transfer."""
@@ -241,9 +240,8 @@ class _Picture:
             start, end = transfers[f"{kind}_start_ns"], transfers[f"{kind}_end_ns"]
             left, right = self._find_x(start), self._find_x(end)
             wait_end = np.minimum(self._find_x(start + transfers[f"{kind}_wait_ns"].fill_null(0)), right)
-            pale = np.where(
-                wait_end - left > _LEAST_LINED, f"url(#waits-of-{kind})", _fill(kind, 0, is_pale=True)
-            )
+            is_wide = wait_end - left > _LEAST_LINED
+            pale = np.where(is_wide, f"url(#hatch-{kind})", _fill(kind, 0, is_pale=True))
             self.add_boxes(f"waits-{kind}", left, wait_end, top, self._message, pale)
             fill = _fill(kind, 0, is_pale=False)
             self.add_boxes(f"messages-{kind}", wait_end, right, top, self._message, fill, is_lined=True)
@@ -331,12 +329,10 @@ class _Picture:
     def finish(self) -> str:
         """Return the SVG."""
         patterns = "".join(
-            f'<pattern id="waits-of-{kind}" width="4" height="4" patternUnits="userSpaceOnUse">'
-            f'<rect width="4" height="4" fill="{_fill(kind, 0, is_pale=True)}"/>'
-            f'<path d="M-1 1l2 -2M0 4l4 -4M3 5l2 -2" stroke="{_fill(kind, 0, is_pale=False)}"'
-            ' stroke-width="0.6"/>'
-            "</pattern>"
-            for kind in ("send", "receive")
+            f'<pattern id="hatch-{key}" width="{HATCH_PX}" height="{HATCH_PX}" patternUnits="userSpaceOnUse">'
+            f'<rect width="{HATCH_PX}" height="{HATCH_PX}" fill="{_tint(key)}"/>'
+            f'<path d="{path}" fill="none" stroke="{color_of(key)}" stroke-width="0.9"/></pattern>'
+            for key, path in HATCHES.items()
         )
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{self.height_px}"'
@@ -404,6 +400,10 @@ def _shorten(text: str, size: float, room: float) -> str:
 def _fill(kind: str, shade: int, *, is_pale: bool) -> str:
     color = shade_of(kind, shade)
     return mix(WHITE, color, 0.35) if is_pale else color
+
+
+def _fill_bubble(cause: str) -> str:
+    return f"url(#hatch-{cause})" if cause in HATCHES else _tint(cause)
 
 
 def _tint(cause: str) -> str:

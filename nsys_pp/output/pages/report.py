@@ -328,7 +328,7 @@ def _draw_charts(source: PageSource) -> Drawn:
         )
         try:
             training = select_step(source.training, shown.step, named=named)
-            page = describe_page(training, title=title, unfolded=unfolded)
+            page = describe_page(training, title=title, verdict=source.verdict.lines, unfolded=unfolded)
             packed[f"chart-{shown.role}"] = _pack_text(embed_json(page))
         except NsysPPError as refused:
             figures.append(f'<h3>{title}</h3><p class="absent">{format_text(str(refused))}</p>{place}')

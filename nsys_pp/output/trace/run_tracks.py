@@ -170,7 +170,7 @@ def _jobs(training: Training, is_drawn: pl.Expr, role: str | None) -> pl.DataFra
         .filter(is_drawn)
     )
     outer = find_rows(numbers(jobs["job"]), numbers(jobs["outer"], null=-1))
-    naming = jobs.select("kind", "chunk", "name", pl.col("label").cast(pl.Categorical()))
+    naming = jobs.select("kind", "chunk", pl.col("label").cast(pl.Categorical()))
     return jobs.select(
         "lane",
         "start_ns",
@@ -224,7 +224,7 @@ def _job_name(training: Training) -> pl.Expr:
         .when(letter.is_not_null())
         .then(pl.concat_str(letter, number, chunk))
         .when(kind == "other")
-        .then(pl.col("name").cast(pl.String).fill_null(NO_NAME))
+        .then(label.fill_null(NO_NAME))
         .otherwise(kind)
     )
 

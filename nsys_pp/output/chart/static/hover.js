@@ -18,6 +18,10 @@ function itemAt(painter, chart, x, y) {
   const transfer = chart.shown.arrows ? arrowAt(painter, chart, x, y) : -1;
   if (transfer >= 0) return { type: 'transfer', row: transfer };
   if (lane < 0 || offset >= chart.layout.sends[lane]) return null;
+  if (offset > chart.layout.bars[lane] + chart.layout.barHeight) {
+    const row = chart.shown.ideal ? rowsAt(chart.intervals.ideal, lane, from, to).pop() : undefined;
+    return row === undefined ? null : { type: 'ideal', row };
+  }
   const bubble = rowsAt(chart.intervals.bubbles, lane, from, to)
     .find((row) => !chart.hidden.has(`cause:${chart.causes[chart.bubbles.cause[row]]}`));
   return bubble === undefined ? null : { type: 'bubble', row: bubble };
@@ -79,7 +83,7 @@ function boxOf(painter, chart, { type, row }) {
 
 // Returns the title and the rows (label and value) of a tooltip; rows with an empty value are not shown.
 function describe(chart, { type, row }) {
-  return { job: describeJob, transfer: describeTransfer, bubble: describeBubble, step: describeStep, lane: describeLane }[type](chart, row);
+  return { job: describeJob, ideal: describeIdeal, transfer: describeTransfer, bubble: describeBubble, step: describeStep, lane: describeLane }[type](chart, row);
 }
 
 function describeLane(chart, row) {
@@ -110,6 +114,15 @@ function describeJob(chart, row) {
     ['busy', duration ? `${((100 * jobs.busy[row]) / duration).toFixed(1)} % (${time('busy')})` : null],
     ['compute', compute === null ? null : `${formatTime(compute, 1000)} to ${formatTime(compute + get('compute_duration'), 1000)}`],
     ['launch delay', time('launch_delay')],
+  ]];
+}
+
+function describeIdeal(chart, row) {
+  const { ideal, jobs, rowOfJob } = chart;
+  const job = rowOfJob.get(ideal.job[row]);
+  return [`ideal: ${job === undefined ? '' : chart.names[jobs.name[job]]}`, [
+    ['start', formatTime(ideal.start[row], 1000)], ['duration', formatTime(ideal.duration[row])],
+    ['measured start', job === undefined ? null : formatTime(jobs.start[job], 1000)],
   ]];
 }
 

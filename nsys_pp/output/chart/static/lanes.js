@@ -13,27 +13,31 @@ function findFoldable(lanes) {
   return new Map([...counts].filter(([, count]) => count > 1));
 }
 
-// `folded` is the set of folded stages. A hidden lane has the position of the next one, and no height.
-function layOutLanes(lanes, height, hasMessages, folded) {
+// `folded` is the set of folded stages. A hidden lane has the position of the next one, and no height. `hasIdeal`: half of the
+// height of the bars is for the ideal schedule below them.
+function layOutLanes({ lanes, hasMessages, folded, shown: { ideal: hasIdeal } }, height) {
   const isNewStage = (lane) => lane > 0 && lanes[lane].stage !== lanes[lane - 1].stage;
   const gaps = lanes.filter((_, lane) => isNewStage(lane)).length;
   const isShown = lanes.map(({ stage }, lane) => !folded.has(stage) || !lane || isNewStage(lane));
   const count = isShown.filter(Boolean).length;
-  const room = (height - STEP_ROW - STAGE_GAP * (gaps + 1)) / Math.max(1, count);
-  const size = Math.floor(Math.max(MIN_LANE, Math.min(MAX_LANE, room)));
+  const share = (height - STEP_ROW - STAGE_GAP * (gaps + 1)) / Math.max(1, count);
+  const size = Math.floor(Math.max(hasIdeal ? 2 * MIN_LANE : MIN_LANE, Math.min(MAX_LANE, share)));
   const pad = size >= 44 ? 5 : 3;
   const inner = size - 2 * pad;
   const messages = hasMessages ? Math.max(6, Math.floor(inner * 0.34)) : 0;
-  const layout = { size, tops: [], bars: [], sends: [], receives: [], pad, isShown };
-  layout.barHeight = inner - messages - (messages ? 2 : 0);
+  const layout = { size, tops: [], bars: [], ideals: [], sends: [], receives: [], pad, isShown };
+  const room = inner - messages - (messages ? 2 : 0);
+  layout.idealHeight = hasIdeal ? Math.floor(0.4 * room) : 0;
+  layout.barHeight = room - layout.idealHeight - (hasIdeal ? 2 : 0);
   layout.messageHeight = Math.floor((messages - 1) / 2);
   let top = STAGE_GAP / 2;
   for (let lane = 0; lane < lanes.length; lane++) {
     if (isNewStage(lane)) top += STAGE_GAP;
     layout.tops.push(top);
     layout.bars.push(top + pad);
-    layout.sends.push(top + pad + layout.barHeight + 2);
-    layout.receives.push(top + pad + layout.barHeight + 3 + layout.messageHeight);
+    layout.ideals.push(top + pad + layout.barHeight + 2);
+    layout.sends.push(top + pad + room + 2);
+    layout.receives.push(top + pad + room + 3 + layout.messageHeight);
     if (isShown[lane]) top += size;
   }
   layout.total = top + STAGE_GAP / 2;

@@ -1,4 +1,4 @@
-// Colors of both themes, shortening of texts, hatches, and the format of times.
+// Colors of both themes, shortening of texts, tiles of hatches, and the format of times.
 
 const THEMES = {
   light: {
@@ -45,23 +45,16 @@ function fitText(ctx, font, text, room) {
   return low ? letters.slice(0, low).join('') + '…' : '';
 }
 
-const hatches = new Map();
-function hatch(ctx, color, background) {
-  const key = color + background;
-  if (!hatches.has(key)) {
-    const tile = document.createElement('canvas');
-    tile.width = tile.height = 6;
-    const pen = tile.getContext('2d');
-    pen.fillStyle = background;
-    pen.fillRect(0, 0, 6, 6);
-    pen.strokeStyle = color;
-    pen.lineWidth = 1.4;
-    pen.beginPath();
-    for (const shift of [-6, 0, 6]) { pen.moveTo(shift - 1, 7); pen.lineTo(shift + 7, -1); }
-    pen.stroke();
-    hatches.set(key, ctx.createPattern(tile, 'repeat'));
-  }
-  return hatches.get(key);
+// Draws the tile of a hatch: a path of `HATCHES` of `colors.py` on a background.
+function drawTile(path, size, color, background) {
+  const tile = document.createElement('canvas');
+  tile.width = tile.height = size;
+  const pen = tile.getContext('2d');
+  pen.fillStyle = background;
+  pen.fillRect(0, 0, size, size);
+  pen.strokeStyle = color;
+  pen.stroke(new Path2D(path));
+  return tile;
 }
 
 function formatTime(ns, step = 0) {

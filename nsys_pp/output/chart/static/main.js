@@ -45,11 +45,16 @@ function setTheme(chart, name) {
   const theme = (chart.theme = THEMES[name]);
   document.documentElement.dataset.theme = chart.themeName = name;
   chart.tints = Object.fromEntries(Object.entries(chart.causeColors).map(([cause, color]) => [cause, mix(theme.page, color, theme.bubble)]));
-  chart.edges = Object.fromEntries(Object.entries(chart.causeColors).map(([cause, color]) => [cause, mix(theme.page, color, 0.6)]));
-  chart.faded = Object.fromEntries(Object.entries(chart.kindColors).map(([kind, color]) => [kind, mix(theme.page, color, 0.65)]));
   chart.pale = Object.fromEntries(Object.entries(chart.kindColors).map(([kind, color]) => [kind, mix(theme.page, color, 0.25)]));
+  const pen = document.createElement('canvas').getContext('2d');
+  const tiles = Object.entries(chart.hatches).map(([key, path]) => {
+    const color = chart.causeColors[key] ?? chart.kindColors[key];
+    return [key, drawTile(path, chart.hatchSize, mix(theme.page, color, 0.8), chart.tints[key] ?? chart.pale[key])];
+  });
+  chart.patterns = Object.fromEntries(tiles.map(([key, tile]) => [key, pen.createPattern(tile, 'repeat')]));
+  const swatches = Object.fromEntries(tiles.map(([key, tile]) => [key, `url(${tile.toDataURL()})`]));
   chart.arrowColors = [chart.kindColors.forward, chart.kindColors.backward, theme.muted];
-  for (const swatch of document.querySelectorAll('[data-cause]')) swatch.style.background = chart.tints[swatch.dataset.cause];
+  for (const swatch of document.querySelectorAll('[data-cause]')) swatch.style.background = swatches[swatch.dataset.cause] ?? chart.tints[swatch.dataset.cause];
 }
 
 async function start() {
@@ -68,7 +73,7 @@ async function start() {
   let painter = null;
   const holder = $('plot');
   const plot = makePlot(holder, (ctx, frame) => {
-    chart.layout = layOutLanes(chart.lanes, frame.height, chart.hasMessages, chart.folded);
+    chart.layout = layOutLanes(chart, frame.height);
     chart.view.maxScroll = Math.max(0, chart.layout.total - frame.height + STEP_ROW);
     chart.view.scroll = Math.min(chart.view.scroll, chart.view.maxScroll);
     painter = paintScene(ctx, frame, chart);
@@ -123,7 +128,7 @@ function reveal(chart, painter, row) {
   const lane = jobs.lane[row];
   if (!chart.layout.isShown[lane]) {
     chart.folded.delete(chart.lanes[lane].stage);
-    chart.layout = layOutLanes(chart.lanes, painter.frame.height, chart.hasMessages, chart.folded);
+    chart.layout = layOutLanes(chart, painter.frame.height);
     view.maxScroll = Math.max(0, chart.layout.total - painter.frame.height + STEP_ROW);
   }
   const { layout } = chart;

@@ -63,14 +63,15 @@ function writeLabels(painter) {
 
 const EDGE = 0.1;  // height of bubbles inside a bar, as a share of the bar's height
 
-function paintBubbles(painter, chart, lane, y, height, colors) {
+function paintBubbles(painter, chart, lane, y, height) {
   const { bubbles } = chart;
   let count = 0;
   beginLine(painter, chart.intervals.bubbles, lane, y, height);
   forEachVisible(painter, chart.intervals.bubbles, lane, (row, from, to) => {
     const cause = chart.causes[bubbles.cause[row]];
     if (chart.hidden.has(`cause:${cause}`)) return;
-    fillBox(painter, from, to, y, height, colors[cause]);
+    const pattern = to - from > 2 && !painter.line && chart.patterns[cause];
+    fillBox(painter, from, to, y, height, pattern || chart.tints[cause]);
     count++;
   });
   endLine(painter);
@@ -85,7 +86,6 @@ function jobBox(layout, lane, depth) {
 
 function paintJobs(painter, chart, lane) {
   const { jobs, layout, matches } = chart;
-  const isFaint = chart.shown.ideal;
   const outer = jobBox(layout, lane, 0);
   beginLine(painter, chart.intervals.jobs, lane, painter.y(outer.top), outer.height);
   forEachVisible(painter, chart.intervals.jobs, lane, (row, from, to) => {
@@ -95,10 +95,10 @@ function paintJobs(painter, chart, lane) {
     const y = painter.y(box.top);
     const look = chart.looks[jobs.kind[row]][jobs.shade[row]];
     const isDim = matches && !matches.flags[row];
-    painter.alpha = isDim ? 0.2 : isFaint ? 0.45 : 1;
+    painter.alpha = isDim ? 0.2 : 1;
     paintBar(painter, from, to, y, box.height, look.fill);
     painter.bars++;
-    if (!isDim && !isFaint) paintLabel(painter, chart.labels[jobs.label[row]], from, to, y, box.height, look.text, 11);
+    if (!isDim) paintLabel(painter, chart.labels[jobs.label[row]], from, to, y, box.height, look.text, 11);
   });
   endLine(painter);
   painter.alpha = 1;
@@ -139,8 +139,7 @@ function paintKernels(painter, chart, lane, kind, wait, top, size) {
     const waited = transfers[wait][row] * painter.scale;
     const waitEnd = Math.min(to, Math.max(from, Math.round(painter.x(transfers[`${kind}_start`][row]) + waited)));
     const isHatched = waitEnd - from > 2 && !painter.line;
-    if (waitEnd > from)
-      fillBox(painter, from, waitEnd, y, height, isHatched ? hatch(painter.ctx, chart.faded[kind], chart.pale[kind]) : chart.pale[kind]);
+    if (waitEnd > from) fillBox(painter, from, waitEnd, y, height, isHatched ? chart.patterns[kind] : chart.pale[kind]);
     if (to > waitEnd) paintBar(painter, waitEnd, to, y, height, look.fill);
     const number = valueOf(transfers, 'micro_batch', row);
     if (size >= 9 && number !== null) paintLabel(painter, String(number), waitEnd, to, y, height, look.text, size);
@@ -150,18 +149,16 @@ function paintKernels(painter, chart, lane, kind, wait, top, size) {
 }
 
 function paintIdeal(painter, chart, lane) {
-  painter.ctx.globalAlpha = 1;
   const { ideal, jobs, layout, rowOfJob } = chart;
-  const { ctx, theme } = painter;
+  const y = painter.y(layout.ideals[lane]);
+  beginLine(painter, chart.intervals.ideal, lane, y, layout.idealHeight);
   forEachVisible(painter, chart.intervals.ideal, lane, (row, from, to) => {
     const job = rowOfJob.get(ideal.job[row]);
-    if (job !== undefined && chart.hidden.has(`kind:${chart.kinds[jobs.kind[job]]}`)) return;
+    if (job === undefined || isHidden(chart, job)) return;
     painter.ideal++;
-    const y = painter.y(layout.bars[lane]);
-    ctx.strokeStyle = theme.ghost;
-    ctx.lineWidth = 1;
-    if (to - from > 2) ctx.strokeRect(from + 0.5, y + 0.5, to - from - 2, layout.barHeight - 1);
-    if (job !== undefined)
-      paintLabel(painter, chart.labels[jobs.label[job]], from, to, y, layout.barHeight, theme.ghost, 11);
+    const look = chart.looks[jobs.kind[job]][jobs.shade[job]];
+    paintBar(painter, from, to, y, layout.idealHeight, look.fill);
+    paintLabel(painter, chart.labels[jobs.label[job]], from, to, y, layout.idealHeight, look.text, 11);
   });
+  endLine(painter);
 }

@@ -59,7 +59,7 @@ function fillNotes(chart) {
   $('title').textContent = title;
   $('facts').textContent = facts.join('  ·  ');
   $('facts').title = facts.join('\n');
-  $('verdict').hidden = !verdict.length;
+  $('verdict').hidden = !verdict.length || window !== parent;  // a page around the chart has the findings
   for (const line of verdict) addElement($('verdict'), 'li', '', line);
   if (!notes.length) return;
   $('notes').hidden = false;
@@ -108,18 +108,28 @@ function findMatches(chart, query) {
   return matches;
 }
 
+// Enter goes to the first match in view or after it, then to the next one; without a match in view, the search itself goes there.
 function listenToSearch(chart, update, reveal) {
   const box = $('search');
+  const { jobs, view } = chart;
+  const findFirst = ({ rows }) => Math.max(0, rows.findIndex((row) => jobs.start[row] + jobs.duration[row] > view.start));
   const showCount = () => {
     const { matches } = chart;
     $('found').textContent = !matches ? '' : matches.at < 0 ? `${matches.rows.length} found` : `${matches.at + 1} of ${matches.rows.length}`;
   };
-  box.addEventListener('input', () => { chart.matches = findMatches(chart, box.value); showCount(); update(); });
+  box.addEventListener('input', () => {
+    chart.matches = findMatches(chart, box.value);
+    const row = chart.matches?.rows[findFirst(chart.matches)];
+    const isInView = jobs.start[row] < view.end && jobs.start[row] + jobs.duration[row] > view.start;
+    if (row !== undefined && !isInView) reveal(row);
+    showCount();
+    update();
+  });
   box.addEventListener('keydown', (event) => {
     if (event.key === 'Escape') { box.value = ''; chart.matches = null; box.blur(); showCount(); update(); }
     if (event.key !== 'Enter' || !chart.matches?.rows.length) return;
-    const { rows } = chart.matches;
-    chart.matches.at = (chart.matches.at + (event.shiftKey ? rows.length - 1 : 1) + (chart.matches.at < 0 && event.shiftKey ? 1 : 0)) % rows.length;
+    const { rows, at } = chart.matches;
+    chart.matches.at = at < 0 ? findFirst(chart.matches) : (at + (event.shiftKey ? rows.length - 1 : 1)) % rows.length;
     chart.matches.current = { type: 'job', row: rows[chart.matches.at] };
     reveal(rows[chart.matches.at]);
     showCount();

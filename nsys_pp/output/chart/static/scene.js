@@ -41,11 +41,11 @@ function paintLane(painter, chart, lane) {
   const y = painter.y(layout.tops[lane]);
   ctx.fillStyle = theme.band;
   ctx.fillRect(frame.left, painter.y(layout.bars[lane]), frame.width, layout.barHeight);
-  painter.bubbles += paintBubbles(painter, chart, lane, painter.y(layout.bars[lane]), layout.barHeight, chart.tints);
+  painter.bubbles += paintBubbles(painter, chart, lane, painter.y(layout.bars[lane]), layout.barHeight);
   paintJobs(painter, chart, lane);
   // a bar hides bubbles inside it: they are painted at its lower edge
   const edge = Math.max(2, Math.round(layout.barHeight * EDGE));
-  paintBubbles(painter, chart, lane, painter.y(layout.bars[lane]) + layout.barHeight - edge, edge, chart.edges);
+  paintBubbles(painter, chart, lane, painter.y(layout.bars[lane]) + layout.barHeight - edge, edge);
   paintMessages(painter, chart, lane);
   ctx.globalAlpha = 1;
   if (chart.shown.ideal) paintIdeal(painter, chart, lane);
@@ -116,6 +116,7 @@ function paintNames(painter, chart, visibleLanes) {
     const [weight, color] = chart.isNamed[lane] ? [600, theme.accent] : [400, theme.text];
     write(isFolded ? `${label} + ${count - 1}` : label, 76, both ? middle - 7 : middle, frame.left - 86, `${weight} 12px ${FONT}`, color);
     if (both) write(gpu, 76, middle + 8, frame.left - 86, `10.5px ${FONT}`, theme.muted);
+    if (layout.idealHeight) write('ideal', frame.left - 34, painter.y(layout.ideals[lane]) + layout.idealHeight / 2, 30, `10.5px ${FONT}`, theme.muted);
   }
   ctx.restore();
 
