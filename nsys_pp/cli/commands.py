@@ -908,7 +908,7 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
     """Describe a frame as a table; values of nested types become text."""
     import polars as pl
 
-    from nsys_pp.frames.table import Column, FilledTable, Table
+    from nsys_pp.frames.table import Column, FilledTable, Table, split_unit
 
     frame = frame.with_columns(
         pl.Series(column, [json.dumps(value, default=str) for value in frame[column].to_list()], pl.String)
@@ -918,8 +918,9 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
         name=name,
         title="",
         columns=tuple(
-            Column(values.name, values.dtype, "", heading=values.name, **_choose_digits(values))
+            Column(values.name, values.dtype, "", heading=heading, **_choose_digits(values))
             for values in frame.iter_columns()
+            for heading in [values.name.removesuffix(f"_{split_unit(values.name)[1]}")]  # shown with the unit
         ),
         caption="",
         rows=lambda: frame,
