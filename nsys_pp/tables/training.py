@@ -438,6 +438,7 @@ _TIMES = (
         display_unit="ms",
         priority=4,
     ),
+    Column("ideal_bubble_fraction", pl.Float64, "ideal bubble over the length of the ideal step"),
     Column(
         "gain_ns",
         pl.Float64,
@@ -476,9 +477,11 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
             ).mean(),
             lane_count=pl.col("lane").n_unique(),
             step_count=pl.col("step").n_unique(),
+            ideal_bubble_fraction=pl.col("ideal_bubble_ns").sum() / pl.col("ideal_span_ns").sum(),
             gain_ns=(pl.col("bubble_ns") - pl.col("ideal_bubble_ns")).mean(),
         )
-        .with_columns(bubble_fraction=(pl.col("bubble_ns") / pl.col("span_ns")).fill_nan(None))
+        .with_columns(bubble_fraction=pl.col("bubble_ns") / pl.col("span_ns"))
+        .with_columns(pl.col("bubble_fraction", "ideal_bubble_fraction").fill_nan(None))
     )
 
 

@@ -138,7 +138,7 @@ def test_a_slow_rank_is_in_verdict_heat_map_and_bars(tmp_path: Path) -> None:
     slow = rows.pop(named["lane"])
     assert min(slow[3:]) > 300_000 > 100_000 > max(slow[:3] + [value for row in rows for value in row])
     sections = read_sections(page.read_text())
-    assert 'class="row marked"><span class="label" title="rank 4"' in sections["stragglers"]
+    assert 'class="row marked" id="stragglers-rank-4"><span class="label"' in sections["stragglers"]
     assert "slow since step 13" in sections["stragglers"]
     assert "visStart=" in sections["verdict"]
     found = open_report(page, [["evaluate", f"nsysReport.value('excess_fraction', {named['lane']}, 4)"]])

@@ -23,6 +23,7 @@ from nsys_pp.output.pages.page import (
     build_step_bar,
     draw_bars,
     draw_rows,
+    fold_rows,
     format_change,
     format_finding,
     format_grid,
@@ -30,12 +31,14 @@ from nsys_pp.output.pages.page import (
     format_share,
     format_text,
     name_part,
+    name_row,
     write_page,
 )
 from nsys_pp.units import format_duration
 
 _HEIGHT, _MARGIN = 150, 26
 _MOST_POINTS = 2_000
+# Colors of verdicts beyond noise; others are muted, or have the color of compute where noise is unknown.
 _COLORS = {"slower": "bubble", "new": "bubble", "faster": "backward", "gone": "backward"}
 _CONFIDENCE = {
     "certain": "certain: twice the change that noise explains, in three steps or more; or a statement"
@@ -82,9 +85,11 @@ def write_comparison(source: ComparisonSource, output: BinaryIO) -> None:
         source: Results of the comparison.
         output: A binary stream.
     """
+    contents = {section.name: section.draw(source) for section in _SECTIONS if section.name != "verdict"}
+    contents["verdict"] = _draw_verdict(source, contents)
     drawn = {}
     for section in _SECTIONS:
-        html, tables = section.draw(source).html, [source.tables[name] for name in section.tables]
+        html, tables = contents[section.name].html, [source.tables[name] for name in section.tables]
         is_absent = not html and all(table.frame.is_empty() for table in tables)
         drawn[section.name] = Drawn(html=html, absent="Neither run has any." * is_absent), tables
     write_page(
@@ -102,9 +107,9 @@ def write_comparison(source: ComparisonSource, output: BinaryIO) -> None:
     )
 
 
-def _draw_verdict(source: ComparisonSource) -> Drawn:
+def _draw_verdict(source: ComparisonSource, drawn: Mapping[str, Drawn]) -> Drawn:
     """Draw the findings, the gates, and the notes."""
-    items = "".join(format_finding(one, _SECTIONS, _CONFIDENCE) for one in source.verdict.findings)
+    items = "".join(format_finding(one, _SECTIONS, drawn, _CONFIDENCE) for one in source.verdict.findings)
     sentence = source.comparability
     body = f'<ol class="findings">{items}</ol><p>{format_text(f"{sentence[:1].upper()}{sentence[1:]}.")}</p>'
     return Drawn(html=body + _format_gates(source) + format_notes(source.notes))
@@ -204,7 +209,7 @@ def _draw_members(noun: str, source: ComparisonSource) -> Drawn:
         shown, caption = both, "No change beyond noise; the largest ones"
     shown = shown.sort(pl.col("change_fraction").abs(), descending=True)
     caption += f"{{of}}; {len(both) - len(changed):,} of {len(both):,} {noun}s within noise"
-    return Drawn(html=_draw_changes(shown, caption))
+    return Drawn(html=_draw_changes(shown, caption, section=f"{noun}s"))
 
 
 def _draw_stages(source: ComparisonSource) -> Drawn:
@@ -214,24 +219,36 @@ def _draw_stages(source: ComparisonSource) -> Drawn:
     return Drawn(html=of_stages + _draw_changes(kinds, "Compute of a job, mean, by kind{of}"))
 
 
-def _draw_changes(rows: pl.DataFrame, caption: str) -> str:
+def _draw_changes(rows: pl.DataFrame, caption: str, *, section: str = "stages") -> str:
+    """Draw the rows with a difference, and fold the others."""
+    build = partial(_build_change, section)
     known = rows.drop_nulls("change_fraction")
-    return draw_rows(known, _build_change, caption=caption, most=MANY, order="largest", least=LEAST_SCALE)
+    is_equal = known["change_fraction"].round(3) == 0
+    html = draw_rows(
+        known.filter(~is_equal), build, caption=caption, most=MANY, order="largest", least=LEAST_SCALE
+    )
+    return html + fold_rows(known.filter(is_equal), build)
 
 
-def _build_change(row: dict[str, Any]) -> Bar:
+def _build_change(section: str, row: dict[str, Any]) -> Bar:
     text = format_change(row["change_fraction"], row["noise_fraction"])
-    is_marked = row["verdict"] in ("slower", "faster")
+    is_marked = row["verdict"] in _COLORS
     if is_marked:
         text += f", {row['verdict']}"
     if row["since_step"] is not None:
         text += f" since step {row['since_step']}"
+    label = f"stage {row['stage']}" if row["subject"] == "compute" else row["subject"]
     return Bar(
-        label=f"stage {row['stage']}" if row["subject"] == "compute" else row["subject"],
-        pieces=(Piece(key=_COLORS.get(row["verdict"], "compute"), value=row["change_fraction"], text=text),),
+        label=label,
+        pieces=(Piece(key=_color(row["verdict"]), value=row["change_fraction"], text=text),),
         text=text,
         is_marked=is_marked,
+        row=name_row(section, label),
     )
+
+
+def _color(verdict: str) -> str:
+    return _COLORS.get(verdict, "compute" if verdict == "unknown" else "")
 
 
 def _draw_bubbles(source: ComparisonSource) -> Drawn:
@@ -279,20 +296,22 @@ def _draw_kernels(source: ComparisonSource) -> Drawn:
         text += f", {row['verdict']}"
         return Bar(
             label=row["subject"],
-            pieces=(Piece(key=_COLORS.get(row["verdict"], "compute"), value=row["size"], text=text),),
+            pieces=(Piece(key=_color(row["verdict"]), value=row["size"], text=text),),
             text=text,
             is_marked=row["verdict"] in _COLORS,
         )
 
+    is_equal = (families["change_fraction"].round(3) == 0).fill_null(value=False)
     return Drawn(
         html=draw_rows(
-            families.sort(pl.col("size").abs(), descending=True),
+            families.filter(~is_equal).sort(pl.col("size").abs(), descending=True),
             build,
             caption="B less A, per rank and step{of}",
             most=MANY,
             order="largest",
             least=float(families["a"].sum() or 0) * 0.01,
         )
+        + fold_rows(families.filter(is_equal), build)
     )
 
 

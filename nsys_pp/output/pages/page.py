@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, BinaryIO
@@ -15,7 +16,7 @@ from nsys_pp.output.chart.page import embed_json, fill_template, read_page_file,
 from nsys_pp.output.colors import color_of
 from nsys_pp.output.tables.formats import format_html_table
 from nsys_pp.output.tables.text import clean
-from nsys_pp.units import format_duration
+from nsys_pp.units import format_count, format_duration
 
 # Most rows of a table; data formats of `nsys-pp pipeline` and `summary` have all.
 MOST_ROWS = 200
@@ -49,13 +50,13 @@ class Section(Struct, frozen=True, kw_only=True):
         kinds: Kinds of findings whose evidence it shows.
         tables: Names of tables, folded below the plots.
         sums: Names of tables of the summary, likewise.
-        draw: Builds the plots from the source of the page.
+        draw: Builds the plots from the source of the page; for the verdict, also from the other sections.
     """
 
     name: str
     title: str
     lead: str
-    draw: Callable[[Any], Drawn]
+    draw: Callable[..., Drawn]
     kinds: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     sums: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class Piece(Struct, frozen=True, kw_only=True):
     """A piece of a bar.
 
     Attributes:
-        key: Key of its color (`nsys_pp.output.colors`).
+        key: Key of its color (`nsys_pp.output.colors`); "" is muted.
         value: Its length; negative ones extend to the left of zero.
         text: Its meaning and value, shown under the mouse and read aloud.
     """
@@ -76,12 +77,13 @@ class Piece(Struct, frozen=True, kw_only=True):
 
 
 class Bar(Struct, frozen=True, kw_only=True):
-    """A row: its label, pieces from zero on, and a text at its end."""
+    """A row: its label, pieces from zero on, and a text at its end; `row` is its name in addresses."""
 
     label: str
     pieces: tuple[Piece, ...]
     text: str = ""
     is_marked: bool = False
+    row: str = ""
 
 
 def write_page(
@@ -170,6 +172,15 @@ def draw_rows(
     )
 
 
+def fold_rows(frame: pl.DataFrame, build: Callable[[dict[str, Any]], Bar]) -> str:
+    """Fold the rows of a table without a difference below a line that counts them; "" without any."""
+    if frame.is_empty():
+        return ""
+    bars = draw_rows(frame, build, caption="", most=MANY)
+    summary = f"{format_count(len(frame), 'row')} without a difference"
+    return f'<details class="equal"><summary>{summary}</summary>{bars}</details>'
+
+
 def draw_bars(
     bars: Sequence[Bar], *, caption: str, legend: Mapping[str, str] | None = None, least: float = 0.0
 ) -> str:
@@ -197,16 +208,18 @@ def draw_bars(
         for key, text in (legend or {}).items()
     )
     shown = f'<div class="legend">{entries}</div>' if entries else ""
-    return f'<figure class="bars"><figcaption>{escape(caption)}</figcaption>{shown}{rows}</figure>'
+    head = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f'<figure class="bars">{head}{shown}{rows}</figure>'
 
 
-def build_step_bar(label: str, parts: Mapping[str, float], text: str) -> Bar:
+def build_step_bar(label: str, parts: Mapping[str, float], text: str, *, row: str = "") -> Bar:
     """Build the bar of a step from the time of each part: compute, pause, and causes of the bubble."""
     pieces = [
         Piece(key=color_part(part), value=value, text=f"{name_part(part)} {format_duration(round(value))}")
         for part, value in parts.items()
+        if value
     ]
-    return Bar(label=label, pieces=tuple(pieces), text=text)
+    return Bar(label=label, pieces=tuple(pieces), text=text, row=row)
 
 
 def color_part(part: str) -> str:
@@ -233,24 +246,33 @@ def format_change(change: float, noise: float | None) -> str:
 def format_finding(
     finding: Finding,
     sections: Iterable[Section],
+    drawn: Mapping[str, Drawn],
     meanings: Mapping[str, str],
     *,
+    objects: Sequence[str] = (),
+    cell: str = "",
     gain: str = "",
     place: str = "",
 ) -> str:
     """Format a finding: its sentence, confidence, size, evidence, and place in a trace.
 
+    Evidence is the row of its object, where a section has one, and else the first row of the section.
+
     Args:
         finding: The finding.
         sections: Sections that may show its evidence.
+        drawn: Contents of the sections.
         meanings: Meaning of each level of confidence.
+        objects: Names of rows that show it, the best one first. Default: its label.
+        cell: Attributes of the link to the steps, for the cell of their heat map that shows it.
         gain: Word before its size.
         place: Fragment of HTML.
     """
     links = [
-        f'<a href="#{section.name}">{escape(section.title)}</a>'
+        f'<a href="#{_find_row(section, drawn, objects or [finding.label or ""])}"'
+        f"{cell * (section.name == 'steps')}>{escape(section.title)}</a>"
         for section in sections
-        if finding.kind in section.kinds
+        if finding.kind in section.kinds and not drawn[section.name].absent
     ]
     facts = [f'<span title="{escape(meanings[finding.confidence])}">{finding.confidence}</span>']
     if finding.gain_ns > 0:
@@ -259,6 +281,23 @@ def format_finding(
     facts += [f"evidence: {', '.join(links)}"] if links else []
     shown = " · ".join(filter(None, [*facts, place]))
     return f'<li><p class="line">{format_text(finding.line)}</p><p class="facts">{shown}</p></li>'
+
+
+def name_row(*words: object) -> str:
+    """Name a row in addresses.
+
+    >>> name_row("stragglers", "rank 2 -> rank 4"), name_row("host", "node1 GPU 0", 12)
+    ('stragglers-rank-2-rank-4', 'host-node1-gpu-0-12')
+    """
+    return "-".join(re.findall(r"\w+", " ".join(map(str, words)).lower()))
+
+
+def _find_row(section: Section, drawn: Mapping[str, Drawn], objects: Sequence[str]) -> str:
+    """Find the row of the first of some objects that a section shows, else its first row, else itself."""
+    rows = re.findall(r'<div class="row[^>]* id="([^"]+)"', drawn[section.name].html)
+    names = [name_row(section.name, name) for name in [*objects, ""]]
+    found = (row for name in names for row in rows if f"{row}-".startswith(f"{name}-"))
+    return next(found, section.name)
 
 
 def format_notes(notes: Sequence[str]) -> str:
@@ -293,12 +332,13 @@ def format_list(sentences: Sequence[str]) -> str:
 
 
 def _format_section(section: Section, drawn: Drawn, tables: Sequence[FilledTable], reason: str) -> str:
+    body = drawn.html + "".join(map(_format_folded, tables))
+    lead = f'<p class="lead">{format_text(section.lead)}</p>' if body else ""
+    absent = f'<p class="absent">{format_text(reason)}</p>' if reason else ""
+    kind = "" if body else ' class="empty"'
     return (
-        f'<section id="{section.name}" aria-labelledby="heading-{section.name}">'
-        f'<h2 id="heading-{section.name}">{escape(section.title)}</h2>'
-        f'<p class="lead">{format_text(section.lead)}</p>'
-        + (f'<p class="absent">{format_text(reason)}</p>' if reason else "")
-        + f"{drawn.html}{''.join(map(_format_folded, tables))}</section>"
+        f'<section id="{section.name}"{kind} aria-labelledby="heading-{section.name}">'
+        f'<h2 id="heading-{section.name}">{escape(section.title)}</h2>{lead}{absent}{body}</section>'
     )
 
 
@@ -338,15 +378,21 @@ def _draw_bar(bar: Bar, zero: float, scale: float) -> str:
             right += size
         if size:
             shapes.append(
-                f'<rect x="{at:.3f}%" width="{size:.3f}%" height="100%" fill="{color_of(piece.key)}">'
+                f'<rect x="{at:.3f}%" width="{size:.3f}%" height="100%" {_fill(piece.key)}>'
                 f"<title>{escape(clean(piece.text))}</title></rect>"
             )
     if zero:
         shapes.append(f'<rect class="zero" x="{zero:.3f}%" width="1" height="100%"/>')
     label, spoken = escape(clean(bar.label)), escape(clean("; ".join(piece.text for piece in bar.pieces)))
-    mark = " marked" if bar.is_marked else ""
+    mark, name = " marked" * bar.is_marked, f' id="{bar.row}"' if bar.row else ""
+    # of a row that a link names, all pieces are shown
+    parts = f'<span class="parts">{spoken}</span>' if bar.row and len(bar.pieces) > 1 else ""
     return (
-        f'<div class="row{mark}"><span class="label" title="{label}">{label}</span>'
+        f'<div class="row{mark}"{name}><span class="label" title="{label}">{label}</span>'
         f'<svg role="img" aria-label="{label}: {spoken}" width="100%" height="18">{"".join(shapes)}</svg>'
-        f'<span class="value">{escape(clean(bar.text))}</span></div>'
+        f'<span class="value">{escape(clean(bar.text))}</span>{parts}</div>'
     )
+
+
+def _fill(key: str) -> str:
+    return f'fill="{color_of(key)}"' if key else 'class="muted"'

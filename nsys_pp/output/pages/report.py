@@ -38,6 +38,7 @@ from nsys_pp.output.pages.page import (
     format_share,
     format_text,
     name_part,
+    name_row,
     write_page,
 )
 from nsys_pp.units import NS_PER_S, format_bytes, format_count, format_duration
@@ -88,9 +89,11 @@ _METRICS = (  # name, title, color, mask of the cells to show, meaning
 _METRIC_OF = {  # kind of finding -> value that shows it
     "straggler": "excess_fraction",
     "host": "late_ns",
+    "profiler": "late_ns",
     "idle": "late_ns",
     "link": "wait_ns",
     "communication": "wait_ns",
+    "gpu_clock": "compute_ns",
     "step": "span_ns",
 }
 _CANVAS = (
@@ -239,11 +242,13 @@ def write_report(source: PageSource, output: BinaryIO) -> dict[str, str]:
     Returns:
         The reason why a section is empty, by the name of the section; "" for others.
     """
+    contents = {name: section.draw(source) for name, section in SECTIONS.items() if name != "verdict"}
+    contents["verdict"] = _draw_verdict(source, contents)
     drawn = {}
     for name, section in SECTIONS.items():
         of_training = [source.tables[table] for table in section.tables if table in source.tables]
         of_summary = [source.sums[table] for table in section.sums if table in source.sums]
-        drawn[name] = section.draw(source), [*of_training, *of_summary]
+        drawn[name] = contents[name], [*of_training, *of_summary]
     numbers = "the numbers are those of `nsys-pp pipeline`, `nsys-pp summary` and `nsys-pp align`."
     hint = " `--trace run.pftrace` adds commands that open the trace of `nsys-pp merge` at each place."
     return write_page(
@@ -257,17 +262,42 @@ def write_report(source: PageSource, output: BinaryIO) -> dict[str, str]:
     )
 
 
-def _draw_verdict(source: PageSource) -> Drawn:
+def _draw_verdict(source: PageSource, drawn: Mapping[str, Drawn]) -> Drawn:
     """Draw the findings, each with links to its evidence and to its time in the trace."""
     if not source.verdict.findings:
         return Drawn(absent="No finding: the reports have no GPU operations.")
     items = [
         format_finding(
-            finding, SECTIONS.values(), _CONFIDENCE, gain="gain ", place=_format_finding_link(source, finding)
+            finding,
+            SECTIONS.values(),
+            drawn,
+            _CONFIDENCE,
+            objects=_name_objects(source, finding),
+            cell=_format_cell(finding),
+            gain="gain ",
+            place=_format_finding_link(source, finding),
         )
         for finding in source.verdict.findings
     ]
     return Drawn(html=f'<ol class="findings">{"".join(items)}</ol>{format_notes(source.notes)}')
+
+
+def _name_objects(source: PageSource, finding: Finding) -> list[str]:
+    """Name what shows a finding, the best one first: its object in its step, its object, its stage."""
+    names = [] if finding.label is None else [finding.label]
+    if finding.lane is not None:
+        label, stage = source.training.lanes.filter(lane=finding.lane).select("label", "stage").row(0)
+        names += [label, f"stage {stage}"]
+    return [*(f"{name} step {finding.step}" for name in names if finding.step is not None), *names]
+
+
+def _format_cell(finding: Finding) -> str:
+    """Format the attributes of a link to the heat map: the value to show, and the rank and step if known."""
+    if finding.kind not in _METRIC_OF:
+        return ""
+    step = finding.step if finding.step is not None else finding.since_step
+    known = {"metric": _METRIC_OF[finding.kind], "lane": finding.lane, "step": step}
+    return "".join(f' data-{name}="{value}"' for name, value in known.items() if value is not None)
 
 
 def _format_finding_link(source: PageSource, finding: Finding) -> str:
@@ -419,13 +449,16 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
 
 
 def _draw_bubbles(source: PageSource) -> Drawn:
-    noun, frame = "stage", source.tables["stages"].frame
+    noun, frame, lanes = "stage", source.tables["stages"].frame, source.tables["lanes"].frame
     if frame["stage"].null_count() == len(frame):
-        noun, frame = "rank", source.tables["lanes"].frame
+        noun, frame = "rank", lanes
     else:
         frame = frame.with_columns(label=pl.format("stage {}", "stage").fill_null("unknown stage"))
     if frame.is_empty():
         return Drawn(absent="No complete step was found, so there are no bubbles to explain.")
+    whose = "all ranks, and of " if len(lanes) > 1 else ""
+    if whose:
+        frame = pl.concat([_average(lanes), frame], how="diagonal_relaxed")
     shown = frame.head(MANY)
     parts = [part for part in ("compute", "pause", *BUBBLE_CAUSES) if (shown[f"{part}_ns"] != 0).any()]
 
@@ -433,19 +466,30 @@ def _draw_bubbles(source: PageSource) -> Drawn:
         text = f"bubble {format_duration(round(row['bubble_ns']))}"
         if row["bubble_fraction"] is not None:
             text += f" ({format_share(row['bubble_fraction'])})"
-        if row["ideal_bubble_ns"] is not None:
-            text += f", ideal {format_duration(round(row['ideal_bubble_ns']))}"
-        return build_step_bar(row["label"], {part: row[f"{part}_ns"] for part in parts}, text)
+        if row["ideal_bubble_fraction"] is not None:
+            text += f", ideal {format_share(row['ideal_bubble_fraction'])}"
+        times = {part: row[f"{part}_ns"] for part in parts}
+        return build_step_bar(row["label"], times, text, row=name_row("bubbles", row["label"]))
 
     return Drawn(
         html=draw_rows(
             frame,
             build,
-            caption=f"A mean step of each {noun}: compute, and the bubble by cause{{of}}",
+            caption=f"A mean step of {whose}each {noun}: compute, and the bubble by cause{{of}}",
             most=MANY,
             legend={color_part(part): name_part(part) for part in parts if part != "pause"},
         )
     )
+
+
+def _average(lanes: pl.DataFrame) -> pl.DataFrame:
+    """Average the mean steps of all lanes, each by its number of steps."""
+    count = pl.col("step_count")
+    means = pl.col("^.*_ns$", "ideal_bubble_fraction")
+    return lanes.select(
+        ((means * count).sum() / pl.when(means.is_not_null()).then(count).sum()).fill_nan(None),
+        label=pl.lit("all ranks"),
+    ).with_columns(bubble_fraction=pl.col("bubble_ns") / pl.col("span_ns"))
 
 
 def _draw_stragglers(source: PageSource) -> Drawn:
@@ -484,13 +528,17 @@ def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
     )
     is_slow = bool(row["is_slow"]) or finding is not None
     text = format_change(excess, row["noise_fraction"]) + ", slow" * is_slow
+    if row["what"] == "link":
+        value, usual = (format_duration(round(row[name])) for name in ("value_ns", "usual_ns"))
+        text = f"{value} instead of {usual}, {text}"
     if finding is not None and finding.since_step is not None:
         text += f" since step {finding.since_step}"
     return Bar(
         label=row["label"],
-        pieces=(Piece(key="bubble" if is_slow else "compute", value=excess, text=text),),
+        pieces=(Piece(key="bubble" if is_slow else "", value=excess, text=text),),
         text=text,
         is_marked=is_slow,
+        row=name_row("stragglers", row["label"]),
     )
 
 
@@ -532,7 +580,10 @@ def _draw_kernels(source: PageSource) -> Drawn:
         spoken = f"{text}, {format_count(row['count'], 'operation')}"
         color = "communication" if row["name"] == "communication" else "forward"
         return Bar(
-            label=row["name"], pieces=(Piece(key=color, value=row["total_ns"], text=spoken),), text=text
+            label=row["name"],
+            pieces=(Piece(key=color, value=row["total_ns"], text=spoken),),
+            text=text,
+            row=name_row("kernels", row["name"]),
         )
 
     return Drawn(
@@ -554,17 +605,21 @@ def _draw_host(source: PageSource) -> Drawn:
             " them."
         )
     has_lanes = len(source.training.lanes) > 1
+    rows = rows.with_columns(is_longest=pl.struct("lane", "step").is_first_distinct())  # they descend
 
     def build(row: dict[str, Any]) -> Bar:
         calls = [f"in {row[kind]}" for kind in ("os_call", "call", "range") if row[kind] is not None]
-        length = format_duration(row["length_ns"])
+        length, part = row["length_ns"], round(row["length_ns"] * row["cause_fraction"])
         step = [] if row["step"] is None else [f"step {row['step']}"]
         where = [*step, f"at {row['start_ns'] / NS_PER_S:.3f} s"]
-        spoken = ", ".join([f"{name_part(row['cause'])} {length}", *calls])
+        text = f"{name_part(row['cause'])} {format_duration(part)}"
+        if part < length:
+            text += f" of {format_duration(length)}"
         return Bar(
             label=", ".join([row["lane"], *where] if has_lanes else where),
-            pieces=(Piece(key=row["cause"], value=row["length_ns"], text=spoken),),
-            text=", ".join([length, *calls[:1]]),
+            pieces=(Piece(key=row["cause"], value=length, text=", ".join([text, *calls])),),
+            text=", ".join([text, *calls[:1]]),
+            row=name_row("host", row["lane"], *step) if row["is_longest"] else "",
         )
 
     return Drawn(
@@ -609,6 +664,7 @@ def _draw_clocks(source: PageSource) -> Drawn:
             label=f"{row['machine']}, {row['report']}",
             pieces=() if bound is None else (Piece(key="step", value=bound, text=f"error at most {text}"),),
             text=text,
+            row=name_row("clocks", row["report"]),
         )
 
     return Drawn(
@@ -660,8 +716,8 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="steps",
             title="Steps over time, by rank",
-            lead="Which rank, and since when: a row per rank, a column per step. The bars on top are the"
-            " lengths of the steps.",
+            lead="Which rank, and since when: a row per rank, a column per step. The bars on top show by how"
+            " much a step is longer than the shortest one.",
             kinds=("straggler", "host", "profiler", "gpu_clock", "step", "none"),
             tables=("steps", "lanes", "kinds", "iterations"),
             draw=_draw_steps,
@@ -671,7 +727,7 @@ SECTIONS: Mapping[str, Section] = {
             title="Bubbles, by cause and stage",
             lead="Where the time without compute goes: waiting for other ranks, transfers, late launches,"
             " or nothing left to do.",
-            kinds=("bubble", "idle", "profiler", "requests"),
+            kinds=("bubble", "communication", "idle", "profiler", "requests"),
             tables=("stages", "schedule", "critical"),
             draw=_draw_bubbles,
         ),
@@ -680,7 +736,7 @@ SECTIONS: Mapping[str, Section] = {
             title="Stragglers",
             lead="Ranks, stages and links compared with the median of their peers; waiting for others is"
             " not counted.",
-            kinds=("straggler",),
+            kinds=("straggler", "link"),
             tables=("stragglers",),
             draw=_draw_stragglers,
         ),
@@ -688,7 +744,6 @@ SECTIONS: Mapping[str, Section] = {
             name="communication",
             title="Communication",
             lead="Kernels of NCCL by call and size, and the waits and transfers of messages on each link.",
-            kinds=("link", "communication", "missing", "losses"),
             tables=("links",),
             sums=("communication",),
             draw=_draw_communication,
@@ -698,6 +753,7 @@ SECTIONS: Mapping[str, Section] = {
             title="Kernels, by family",
             lead="What the GPUs run, by families that the names of kernels show; below, by kind of job and"
             " by name.",
+            kinds=("layout",),
             tables=("families", "stage_families", "iteration_families"),
             sums=("families", "kernels"),
             draw=_draw_kernels,
@@ -707,7 +763,7 @@ SECTIONS: Mapping[str, Section] = {
             title="Host gaps",
             lead="What the host did while GPUs waited: calls and ranges of the thread that launched the"
             " next kernel.",
-            kinds=("host", "idle"),
+            kinds=("host",),
             tables=("gaps",),
             sums=("idle", "launches", "sync"),
             draw=_draw_host,

@@ -19,7 +19,8 @@ function readTheme(isPaper) {
 function colorOf(metric, theme, cool, value) {
   if (!metric.isCompared) return blend(channels(theme.page), channels(metric.color), 0.06 + 0.94 * Math.min(1, (value - metric.low) / (metric.high - metric.low)));
   const share = Math.min(1, Math.abs(value) / metric.high);
-  return blend(channels(theme.soft), channels(value >= 0 ? metric.color : cool), share);
+  // slower ones stand out, faster ones do not
+  return blend(channels(theme.soft), channels(value >= 0 ? metric.color : cool), value >= 0 ? share : 0.3 * share);
 }
 
 class HeatMap {
@@ -44,7 +45,7 @@ class HeatMap {
     ctx.font = HEAT_FONT;
     const labels = heat.lanes.slice(0, 2000).map((lane) => ctx.measureText(lane.label).width);
     this.stageWidth = heat.lanes.reduce((most, { stage }) => Math.max(most, stage === null ? 0 : ctx.measureText(`stage ${stage}`).width + 14), 0);
-    this.left = Math.min(280, Math.ceil(labels.reduce((most, width) => Math.max(most, width), 40) + this.stageWidth) + 34);
+    this.left = Math.min(280, Math.ceil(labels.reduce((most, width) => Math.max(most, width), 68) + this.stageWidth) + 34);
     const room = Math.max(60, width - this.left - 8);
     this.perColumn = Math.ceil(heat.count / room);
     this.columns = Math.ceil(heat.count / this.perColumn);
@@ -127,19 +128,23 @@ class HeatMap {
       this.ctx.fillRect(this.left + column * this.column - 0.5, TOP, 1, this.height - TOP - BOTTOM);
   }
 
-  // Paints the length of each step as a bar, from zero, and marks the steps whose charts are shown.
+  // Paints by how much each step is longer than the shortest one, and marks the steps whose charts are shown.
   paintLengths() {
     const { ctx, heat, theme } = this;
-    const most = heat.lengths.reduce((most, value) => Math.max(most, value ?? 0), 0);
+    const known = heat.lengths.filter((value) => value !== null);
+    const [least, most] = [Math.min(...known), Math.max(...known)];
     const room = 38, bottom = TOP - 8;
     ctx.fillStyle = theme.muted;
     ctx.textAlign = 'right';
-    ctx.fillText(most ? formatTime(most) : '', this.left - 8, bottom - room + 4);
-    ctx.fillText('step', this.left - 8, bottom - 6);
+    if (known.length) {
+      ctx.fillText(formatTime(most), this.left - 8, bottom - room + 4);
+      if (most > least) ctx.fillText(`from ${formatTime(least)}`, this.left - 8, bottom - 6);
+    }
     for (let column = 0; column < this.columns; column++) {
       const lengths = heat.lengths.slice(column * this.perColumn, (column + 1) * this.perColumn);
       const length = lengths.reduce((most, value) => Math.max(most, value ?? 0), 0);
-      const height = most ? (room * length) / most : 0;
+      // differences of less than 5 % do not fill the height
+      const height = length ? 2 + ((room - 2) * (length - least)) / Math.max(most - least, 0.05 * least) : 0;
       ctx.fillStyle = theme.cut;
       ctx.fillRect(this.left + column * this.column, bottom - height, Math.max(this.column - (this.column >= 6 ? 1 : 0), 0.5), height);
     }
@@ -216,6 +221,19 @@ class HeatMap {
     while (row + 1 < this.count && this.tops[row + 1] <= y) row++;
     const isInside = column >= 0 && column < this.columns && row >= 0 && y < this.tops[row] + this.row + STAGE_GAP;
     return isInside ? this.cellAt(row, column) : null;
+  }
+
+  // Returns the cell with the largest value, of a rank or of a step where they are given.
+  findLargest({ lane, step }) {
+    const { heat, metric } = this;
+    let best = null;
+    for (const [at, value] of metric.values.entries()) {
+      const cell = { lane: at / heat.count | 0, step: at % heat.count };
+      const [first, last] = heat.steps[cell.step];
+      if ((lane && cell.lane !== Number(lane)) || (step && (step < first || step > last)) || Number.isNaN(value)) continue;
+      if (!best || value > best.value) best = { ...cell, value };
+    }
+    return best;
   }
 
   move(rows, columns) {

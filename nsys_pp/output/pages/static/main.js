@@ -61,7 +61,16 @@ function listenToHeat(map) {
     event.preventDefault();
   });
   const update = () => { map.paint(); fillScale(map); };
-  $('heat-metric').addEventListener('change', (event) => { map.setMetric(event.target.value); update(); if (map.at) select(map, map.at, map.isKept); });
+  const show = (name) => { $('heat-metric').value = name; map.setMetric(name); update(); };
+  $('heat-metric').addEventListener('change', (event) => { show(event.target.value); if (map.at) select(map, map.at, map.isKept); });
+  document.addEventListener('click', (event) => {
+    const link = event.target.closest('a[href="#steps"][data-metric]');
+    if (!link) return;
+    if (map.heat.metrics.some(({ name }) => name === link.dataset.metric)) show(link.dataset.metric);
+    select(map, map.findLargest(link.dataset), true);
+    const row = map.tops[map.rows.indexOf(map.at?.lane) / map.perRow | 0];
+    $('heat-holder').scrollTop = row - $('heat-holder').clientHeight / 2;
+  });
   $('heat-order').addEventListener('change', (event) => { map.order = event.target.value; map.setMetric(map.metric.name); update(); });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', update);
   let width = 0;
