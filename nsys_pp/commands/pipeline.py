@@ -94,6 +94,10 @@ class PipelineResult(ShortRepr):
         """Explain why a table that is built only if it is named has no rows."""
         return explain_no_rows(self.run, self.training, name)
 
+    def __repr__(self) -> str:
+        """Return the size of the run, and four lines of the verdict."""
+        return "\n".join([ShortRepr.__repr__(self), *self.verdict.lines[:4]])
+
     def _repr_html_(self) -> str:
         """Return the chart, if it is small, and the first tables, for notebooks."""
         from nsys_pp.output.chart.picture import draw_small_chart

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 _MOST_NAMES = 6
 _MOST_CHARACTERS = 60
+_MOST_LINES = 4
+_EMPTY = ("None", "False", "<none>", "{}")
 
 
 class ShortRepr:
-    """Base of dataclasses (with `repr=False`) whose `repr` has counts instead of contents."""
+    """Base of dataclasses (with `repr=False`) whose `repr` has counts, not contents, and the verdict."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """Return the class and its fields, each in a few characters."""
-        described = (
-            f"{field.name}={describe_value(getattr(self, field.name))}"
-            for field in fields(self)  # type: ignore[arg-type]  # of subclasses
+        """Return the class with its public fields that are not empty, and four lines of its verdict."""
+        own = [field.name for field in fields(self) if field.repr]  # type: ignore[arg-type]  # of subclasses
+        values = {name: getattr(self, name) for name in own if not name.startswith("_")}
+        verdict = values.pop("verdict", None)
+        texts = {name: describe_value(value) for name, value in values.items()}
+        shown = ", ".join(f"{name}={text}" for name, text in texts.items() if text not in _EMPTY)
+        return "\n".join(
+            [f"{type(self).__name__}({shown})", *(verdict.lines[:_MOST_LINES] if verdict else [])]
         )
-        return f"{type(self).__name__}({', '.join(described)})"
 
 
 def describe_value(value: Any) -> str:
@@ -43,6 +49,10 @@ def describe_value(value: Any) -> str:
         return f"<{len(value):,} items>" if value else "<none>"
     if isinstance(value, ShortRepr):
         return f"<{type(value).__name__}>"
+    if isinstance(value, Path):
+        return repr(str(value))
+    if type(value) is int:
+        return f"{value:,}"
     text = repr(value)
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "..."
 

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -77,7 +77,7 @@ class Result(ShortRepr):
     """
 
     skipped: Skipped
-    row_counts: pl.DataFrame
+    row_counts: pl.DataFrame = field(repr=False)
 
 
 class Batch:

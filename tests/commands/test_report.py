@@ -130,6 +130,7 @@ def test_a_slow_rank_is_in_verdict_heat_map_and_bars(tmp_path: Path) -> None:
     result = nsys_pp.report(tmp_path / "run", page, trace="https://example.org/run.pftrace")
     (finding, *_) = result.verdict.findings
     assert (finding.kind, finding.label, finding.since_step) == ("straggler", "rank 4", 13)
+    assert repr(result).split("\n")[1:] == result.verdict.lines[:4], "below the counts"
     heat, count = read_heat_map(page.read_text()), 6
     assert heat["first"] == "excess_fraction"
     (named,) = heat["named"]
