@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,10 +33,7 @@ from nsys_pp.units import format_count
 
 
 def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], tuple[str, tuple[int, ...]]]:
-    """Build the title of each GPU of each report: its rank and stage, or the GPU itself without a rank.
-
-    The GPU, and then its machine, are added where titles would be equal; the machine of a GPU without a rank
-    is omitted if there is only one.
+    """Build the title of each GPU of each report: its ranks, stages, machine if there are several, and GPU.
 
     Args:
         roster: `ROSTER`.
@@ -56,20 +52,16 @@ def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], tuple[str, tuple
         .to_dicts()
     )
     is_one_machine = len({gpu["machine"] for gpu in gpus}) <= 1
-    texts = []
-    for gpu in gpus:
-        words = format_numbers("rank", gpu["rank"]) or [gpu["machine"]] * (not is_one_machine) + [gpu["gpu"]]
-        texts.append(" · ".join([*words, *format_numbers("stage", gpu["stage"])]))
-    for addition in ("gpu", "machine"):
-        rows = {(text, gpu["machine"], gpu["gpu"]) for text, gpu in zip(texts, gpus, strict=True)}
-        shared = Counter(text for text, *_ in rows)
-        texts = [
-            f"{text} · {gpu[addition]}" if shared[text] > 1 and gpu["rank"] else text
-            for text, gpu in zip(texts, gpus, strict=True)
-        ]
     return {
         (gpu["report"], gpu["gpu"]): (
-            text,
+            " · ".join(
+                [
+                    *format_numbers("rank", gpu["rank"]),
+                    *format_numbers("stage", gpu["stage"]),
+                    *([] if is_one_machine else [gpu["machine"]]),
+                    gpu["gpu"],
+                ]
+            ),
             (
                 min(gpu["stage"], default=0),
                 min(gpu["rank"], default=0),
@@ -77,7 +69,7 @@ def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], tuple[str, tuple
                 gpu["gpu_number"],
             ),
         )
-        for text, gpu in zip(texts, gpus, strict=True)
+        for gpu in gpus
     }
 
 

@@ -66,7 +66,7 @@ def test_the_real_ui_shows_the_trace_and_the_tables(trace: Path, tmp_path: Path)
     with opened(trace, *options) as (address, _):
         found = browse(address, tmp_path / "run.png", Shot(), script=TABS)
     assert found["errors"] == []
-    for text in ("rank 3 · stage 3", "messages", "receive B0 from rank 1", "wait_ms"):
+    for text in ("rank 3 · stage 3 · node10 · GPU 1", "messages", "receive B0 from rank 1", "wait_ms"):
         assert text in found["value"], text
     assert len(re.findall(r"Query \(\d+\)", found["value"])) == len(QUERIES), "v52 names all tabs alike"
     assert "did not run" not in found["value"]
@@ -80,7 +80,9 @@ def test_tables_are_those_of_the_run(trace: Path, importer: Importer) -> None:
     jobs = importer.query(None, QUERIES["jobs"].sql)
     assert len(jobs) == 100
     assert jobs["duration_ms"].is_sorted(descending=True)
-    assert set(jobs["row"]) <= {f"rank {rank} · stage {rank}" for rank in range(4)}
+    assert set(jobs["row"]) <= {
+        f"rank {rank} · stage {rank} · node{2 if rank < 2 else 10} · GPU {rank % 2}" for rank in range(4)
+    }
     messages = importer.query(None, QUERIES["messages"].sql)
     assert len(messages) > 20
     assert messages["wait_ms"].is_sorted(descending=True)

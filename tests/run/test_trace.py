@@ -44,11 +44,11 @@ def rows_of_gpus(importer: Importer, trace: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("ranks", "expected"),
     [
-        ([0, 1], {"rank 0", "rank 1"}),
-        ([3], {"rank 3"}),
+        ([0, 1], {"rank 0 · GPU 0", "rank 1 · GPU 0"}),
+        ([3], {"rank 3 · GPU 0"}),
         ([None], {"GPU 0"}),
-        ([None, None], {"rank 0", "rank 1"}),
-        ([None, 1], {"GPU 0", "rank 1"}),
+        ([None, None], {"rank 0 · GPU 0", "rank 1 · GPU 0"}),
+        ([None, 1], {"GPU 0", "rank 1 · GPU 0"}),
     ],
 )
 def test_reports_of_one_gpu_share_its_row_if_they_are_of_one_rank(
@@ -68,7 +68,7 @@ def test_reports_of_one_name_and_machine_get_rows_of_their_own(tmp_path: Path, i
     trace = tmp_path / "run.pftrace"
     merged = nsys_pp.merge([tmp_path / "a", tmp_path / "b"], trace)
     assert merged.gpus == 2
-    assert rows_of_gpus(importer, trace) == {"rank 0", "rank 1"}
+    assert rows_of_gpus(importer, trace) == {"rank 0 · GPU 0", "rank 1 · GPU 1"}
     assert nsys_pp.project([tmp_path]).ranges["report"].to_list() == ["a/report1", "b/report1"]
 
 
@@ -145,7 +145,10 @@ _GPU0, _GPU1 = "GPU 0", "GPU 1"
     [
         pytest.param(
             [(0, "a", _GPU0, 0, 1), (1, "a", _GPU1, 1, 0), (2, "b", _GPU0, 10, 0), (3, "b", _GPU1, 9, 0)],
-            ["rank 1 · stage 0", "rank 9 · stage 0", "rank 10 · stage 0", "rank 0 · stage 1"],
+            [
+                *("rank 1 · stage 0 · a · GPU 1", "rank 9 · stage 0 · b · GPU 1"),
+                *("rank 10 · stage 0 · b · GPU 0", "rank 0 · stage 1 · a · GPU 0"),
+            ],
             id="in order of stages",
         ),
         pytest.param(
@@ -163,13 +166,17 @@ _GPU0, _GPU1 = "GPU 0", "GPU 1"
         ),
         pytest.param(
             [(0, "a", _GPU0, 3, None), (1, "b", _GPU0, 3, None)],
-            ["rank 3 · GPU 0 · a", "rank 3 · GPU 0 · b"],
+            ["rank 3 · a · GPU 0", "rank 3 · b · GPU 0"],
             id="a rank on two machines",
         ),
         pytest.param(
-            [(0, "a", _GPU0, 0, 0), (0, "a", _GPU0, 1, 0)], ["ranks 0, 1 · stage 0"], id="ranks of one GPU"
+            [(0, "a", _GPU0, 0, 0), (0, "a", _GPU0, 1, 0)],
+            ["ranks 0, 1 · stage 0 · GPU 0"],
+            id="ranks of one GPU",
         ),
-        pytest.param([(0, "a", _GPU0, 0, None), (1, "a", _GPU0, 0, None)], ["rank 0"] * 2, id="two reports"),
+        pytest.param(
+            [(0, "a", _GPU0, 0, None), (1, "a", _GPU0, 0, None)], ["rank 0 · GPU 0"] * 2, id="two reports"
+        ),
         pytest.param([(0, "a", None, None, None)], [], id="no GPU"),
     ],
 )

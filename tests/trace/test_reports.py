@@ -229,7 +229,7 @@ def test_several_machines_come_back_in_natural_order(importer: Importer, tmp_pat
     assert_is_drawn(importer, slices, reports)
     paths = [list(path) for path in read_tracks(importer)["path"]]
     outermost = list(dict.fromkeys(path[0] for path in paths))
-    gpus = [f"rank {rank} · stage {rank}" for rank in range(4)]
+    gpus = [f"rank {rank} · stage {rank} · node{2 if rank < 2 else 10} · GPU {rank % 2}" for rank in range(4)]
     bubbles = [f"bubble of stage {stage}" for stage in range(4)]
     assert outermost == ["steps", *bubbles, *gpus, "node2", "node10"]
     rows = [path[1] for path in paths if len(path) == 2 and path[0] == "node10"]

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys_pp.frames.training import RUN_JOBS, Training, span_steps
+from nsys_pp.frames.training import IDEAL, RUN_JOBS, Training, span_steps
 from nsys_pp.output.chart import write_html
 from nsys_pp.output.chart.content import build_bars
 from tests.output.large_training import make_large_training
@@ -24,13 +24,17 @@ SHOW_TOOLTIP = "document.getElementById('tooltip').innerText"
 FIT: Step = ["evaluate", "document.getElementById('fit').click()"]  # else one step is in view
 
 
+def write_page(training: Training, folder: Path, title: str = "a run", *verdict: str) -> Path:
+    page = folder / "chart.html"
+    with page.open("wb") as stream:
+        write_html(training, stream, title=title, verdict=verdict)
+    return page
+
+
 def open_page(
     training: Training, folder: Path, steps: list[Step], *, title: str = "a run", **options: Any
 ) -> Visit:
-    page = folder / "chart.html"
-    with page.open("wb") as stream:
-        write_html(training, stream, title=title)
-    found = visit(page, [FIT, *steps], **options)
+    found = visit(write_page(training, folder, title), [FIT, *steps], **options)
     assert (found.errors, found.requests) == ([], [])
     return replace(found, values=found.values[1:])
 
@@ -40,10 +44,7 @@ def test_a_page_opens_on_the_step_of_the_verdict_or_a_typical_one(
     tmp_path: Path, verdict: tuple[str, ...], step: int | None
 ) -> None:
     training = make_large_training(lanes=4, steps=5, micro_batches=2)
-    page = tmp_path / "chart.html"
-    with page.open("wb") as stream:
-        write_html(training, stream, title="a run", verdict=verdict)
-    (state,) = visit(page, [STATE]).values
+    (state,) = visit(write_page(training, tmp_path, "a run", *verdict), [STATE]).values
     spans = span_steps(training.steps).sort(pl.col("end_ns") - pl.col("start_ns"))
     shown = (
         spans.row(len(spans) // 2, named=True)
@@ -59,25 +60,22 @@ def test_a_search_goes_to_what_it_finds_in_another_step(tmp_path: Path) -> None:
     made = make_large_training(lanes=4, steps=5, micro_batches=2)
     is_rare = pl.col("job") == made.jobs.filter(step=pl.col("step").max())["job"][-1]
     name = pl.when(is_rare).then(pl.lit("rare")).otherwise(pl.col("name").cast(pl.String))
-    training = replace(made, jobs=made.jobs.with_columns(name=name.cast(RUN_JOBS["name"])))
+    training = replace(made, jobs=made.jobs.with_columns(name.cast(RUN_JOBS["name"]).alias("name")))
     job = training.jobs.filter(is_rare).row(0, named=True)
-    page = tmp_path / "chart.html"
-    with page.open("wb") as stream:
-        write_html(training, stream, title="a run", verdict=("Rank 3 is slow since step 1.",))
+    page = write_page(training, tmp_path, "a run", "Rank 3 is slow since step 1.")
     before, after = filter(None, visit(page, [STATE, ["type", "#search", "rare"], STATE]).values)
-    middle = (job["start_ns"] + job["end_ns"]) / 2 - training.zero_ns
-    assert before["end"] < middle == pytest.approx((after["start"] + after["end"]) / 2)
+    middle = pytest.approx((job["start_ns"] + job["end_ns"]) / 2 - training.zero_ns)
+    assert before["end"] < (after["start"] + after["end"]) / 2 == middle
 
 
 def test_the_ideal_schedule_has_a_row_of_its_own(tmp_path: Path) -> None:
-    before, after = filter(
-        None, open_page(expected_training(), tmp_path, [STATE, click_on("ideal schedule"), STATE]).values
-    )
-    assert before["ideal"] == 0 < after["ideal"]
-    assert after["bars"] == before["bars"]
+    known = replace(made := expected_training(), ideal=made.jobs.select(IDEAL.names()))
+    steps: list[Step] = [STATE, click_on("ideal schedule"), STATE]
+    before, after = filter(None, open_page(known, tmp_path, steps).values)
+    assert (before["ideal"], after["ideal"] > 0, after["bars"]) == (0, True, before["bars"])
     layout = after["layout"]
-    for bar, ideal, send in zip(layout["bars"], layout["ideals"], layout["sends"], strict=True):
-        assert bar + layout["barHeight"] < ideal < ideal + layout["idealHeight"] < send
+    bar, ideal, send = (layout[name][1] for name in ("bars", "ideals", "sends"))
+    assert bar + layout["barHeight"] < ideal < ideal + layout["idealHeight"] < send
 
 
 def click_on(words: str) -> Step:
@@ -240,8 +238,7 @@ def test_an_empty_training_says_what_is_missing(tmp_path: Path, with_lanes: bool
 def test_few_and_many_lanes(tmp_path: Path, lanes: int) -> None:
     training = make_large_training(lanes=lanes, steps=1, micro_batches=4, per_stage=1)
     state = open_page(training, tmp_path, [STATE]).values[0]
-    assert state["lanes"] == lanes
-    assert (state["maxScroll"] > 0) == (lanes == 128)
+    assert (state["lanes"], state["maxScroll"] > 0) == (lanes, lanes == 128)
 
 
 def test_many_ranks_are_folded_by_stage_and_unfold(tmp_path: Path) -> None:

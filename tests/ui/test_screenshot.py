@@ -51,11 +51,11 @@ def test_steps_bubbles_and_the_jobs_of_all_ranks_are_in_view(tmp_path: Path) -> 
     assert [row["name"].strip() for row in rows] == [
         "steps",
         *(f"bubble of stage {stage}" for stage in range(4)),
-        *(f"rank {rank} · stage {rank}" for rank in range(4)),
+        *(f"rank {rank} · stage {rank} · node{2 if rank < 2 else 10} · GPU {rank % 2}" for rank in range(4)),
     ]
     assert all(row["uri"] for row in rows)
     shown = found["text"].split("\n")
-    assert "rank 2 · stage 2" in shown, "spaces before a name do not show"
+    assert "rank 2 · stage 2 · node10 · GPU 0" in shown, "spaces before a name do not show"
     assert found["job_slices"] > 100
     assert 0 <= found["start"] < 10**12, "times count from the start of the run"
 

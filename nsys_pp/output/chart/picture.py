@@ -159,6 +159,7 @@ class _Picture:
         step = round_up(-(-(last - first) // 9))
         ticks = np.arange(-(-first // step) * step, last + 1, step)
         bottom = float(self._tops[-1]) + self._size
+        self.write(12, _STEP_TOP + _ROW / 2, "time since the start of the run", size=9, color=_MUTED)
         for tick, x in zip(ticks.tolist(), self._find_x(pl.Series(ticks + self._zero_ns)), strict=True):
             self.add_boxes("", x - 0.4, x + 0.4, _STEP_TOP - 6, bottom - _STEP_TOP + 6, _LINE)
             self.write(x, _STEP_TOP - 13, format_time(tick, step), size=9.5, color=_MUTED, anchor="middle")

@@ -762,7 +762,7 @@ SECTIONS: Mapping[str, Section] = {
             name="host",
             title="Host gaps",
             lead="What the host did while GPUs waited: calls and ranges of the thread that launched the"
-            " next kernel.",
+            " next kernel. Times count from the start of the run.",
             kinds=("host",),
             tables=("gaps",),
             sums=("idle", "launches", "sync"),

@@ -86,6 +86,11 @@ function paintSteps(painter, chart) {
   });
   writeLabels({ ctx, labels: painter.labels.slice(firstLabel) });
   ctx.restore();
+  ctx.textAlign = 'right';
+  ctx.textBaseline = 'middle';
+  ctx.font = `10.5px ${FONT}`;
+  ctx.fillStyle = theme.muted;
+  ctx.fillText('time since the start of the run', frame.left - 10, frame.top + STEP_ROW / 2);
 }
 
 function paintNames(painter, chart, visibleLanes) {
