@@ -76,8 +76,8 @@ def test_a_row_tells_which_gpu_it_is(tmp_path: Path, importer: Importer) -> None
     write(tmp_path / "x.sqlite", pid=1000, rank=2)
     nsys_pp.merge([tmp_path], tmp_path / "run.pftrace")
     tracks = read_tracks(importer, tmp_path / "run.pftrace")
-    (said,) = tracks["description"].drop_nulls().unique()
-    assert said.startswith("shows ranges; node1, GPU 0, NVIDIA H100")
+    below, said = tracks["description"].drop_nulls().unique().sort()
+    assert f"{below}|{said}".startswith("rank 2 · GPU 0|shows ranges; node1, GPU 0, NVIDIA H100")
     assert said.endswith(", 0000:1b:00.0, x.sqlite, rank from RANK")
 
 

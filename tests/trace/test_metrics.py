@@ -161,15 +161,15 @@ def test_metrics_of_a_gpu_are_on_its_row_if_another_report_has_them(
     counters = importer.query(None, COUNTERS)
     assert_no_errors(importer)
     owners = {(name, gpu) for name, gpu, *_ in counters.iter_rows() if name != "GPU busy"}
-    first = {(f"{name} (mean)", "rank 0") for name in OF_OVERVIEW}
-    second = {(f"GPU 1: {name} (mean)", "rank 1") for name in OF_OVERVIEW}
+    first = {(f"{name} (mean)", "rank 0 · GPU 0") for name in OF_OVERVIEW}
+    second = {(f"GPU 1: {name} (mean)", "rank 1 · GPU 1") for name in OF_OVERVIEW}
     assert owners == first | second
     nsys_pp.extract([tmp_path / "run"], tmp_path / "parts")
     of_parts = nsys_pp.merge([tmp_path / "parts"], tmp_path / "parts.pftrace").output
     assert len(of_parts.read_bytes()) == pytest.approx(len(trace.read_bytes()), rel=0.01)
     nsys_pp.merge([tmp_path / "run"], trace, devices=[0], force=True)
     importer.query(trace, "SELECT count(*) FROM slice")
-    assert {gpu for _, gpu, *_ in importer.query(None, COUNTERS).iter_rows()} == {"rank 0"}
+    assert {gpu for _, gpu, *_ in importer.query(None, COUNTERS).iter_rows()} == {"rank 0 · GPU 0"}
 
 
 GPU_TYPE = 1 << 40  # the low 8 bits are the id of the GPU

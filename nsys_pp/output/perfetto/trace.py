@@ -131,7 +131,8 @@ def hoist(
 
     A row whose children are all counters shows the first of them.
 
-    The description of a machine is added to those of its rows.
+    The description of a machine is added to those of its rows, and the name of a moved row to those of the
+    rows below it.
 
     Args:
         tracks: Tracks by path.
@@ -168,6 +169,11 @@ def hoist(
             moved_tracks[row] = replace(
                 moved_tracks[row], description="; ".join(facts), counter_unit=child.counter_unit
             )
+    titles = {new_paths[path][0]: name for path, name in outermost.items()}
+    for path, track in moved_tracks.items():
+        if len(path) > 1 and path[0] in titles:  # the row around it may be out of view
+            texts = [titles[path[0]], track.description]
+            moved_tracks[path] = replace(track, description="; ".join(filter(None, texts)))
     return moved_tracks, moved_leaves
 
 
