@@ -403,7 +403,7 @@ def test_reports_of_one_gpu_lose_nothing(tmp_path: Path, importer: Importer) -> 
     both = drawn(importer, tmp_path, first, second, "--detail", "cpu")
     alone = [rows(drawn(importer, tmp_path, one, "--detail", "cpu")) for one in (first, second)]
     assert rows(both) == alone[0] + alone[1]
-    assert set(both.filter(name="gemm")["path"]) == {"node1/rank 3/stream 7 (default)"}
+    assert set(both.filter(name="gemm")["path"]) == {"node1/rank 3 · GPU 0/stream 7 (default)"}
 
 
 @pytest.mark.slow
