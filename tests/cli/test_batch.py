@@ -150,7 +150,7 @@ def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:
     assert (found["exit_status"], found["outputs"]) == (1, [])
     assert f"`{broken}` is truncated" in found["error"]["message"]
     assert found["error"]["hint"]
-    assert call("merge", REPORT, "-o", "-", "--result", result).code == 2
+    assert call("chart", REPORT, "-o", "-", "--result", result).code == 2
     assert read(result)["exit_status"] == 2
     gone = tmp_path / "no" / "x.json"
     assert_refused(call("merge", REPORT, "-o", tmp_path / "run.pftrace", "--result", gone), "folder")

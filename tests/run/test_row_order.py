@@ -75,7 +75,8 @@ def read_outputs(report: Path) -> dict[str, Any]:
         text = done.stdout.replace(str(report.parent), "")
         outputs[name] = json.loads(text) if text else None
         outputs[f"notes of {name}"] = done.stderr.replace(str(report.parent), "")
-    outputs["project"] = forget_rows(outputs["project"] or [])
+    if outputs["project"] is not None:
+        outputs["project"] = forget_rows(outputs["project"]["tables"]["projections"])
     return outputs
 
 
