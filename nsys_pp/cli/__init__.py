@@ -96,7 +96,11 @@ class _MainGroup(OrderedGroup):
             from nsys_pp.cli.commands import start
 
             return "start", start, args
-        return super().resolve_command(ctx, args)
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            message = error.message.replace("No such command", "No such command or file")
+            raise click.UsageError(message, error.ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""

@@ -452,7 +452,7 @@ TABLES: Mapping[str, Table[[Samples, Samples]]] = {
         columns=_COLUMNS,
         caption=(
             "A, B: medians over complete steps; change: relative for times, in percentage points for shares "
-            "of a step; same: the change does not exceed noise"
+            "of a step; same: the change does not exceed noise, or is too small to be named"
         ),
         empty=(
             "nothing to compare: in no complete step has a link two messages whose transfer is timed for "
@@ -530,7 +530,7 @@ def parse_gate(text: str) -> Gate:
     if match is None:
         raise GateError(
             f"invalid gate `{text}`; expected METRIC, an operator, a number and a unit",
-            "examples: `bubble>5%`, `step>20ms`, `stage 2 forward>3%`",
+            "quote it: 'bubble>5%', 'step>20ms', 'stage 2 forward>3%'",
         )
     if match["metric"] not in SUBJECTS:
         raise GateError(
@@ -577,7 +577,9 @@ def _check(gate: Gate, rows: pl.DataFrame) -> str | None:
     if gate.is_of_b:
         return f"`{gate.text}`: {gate.metric}{where} is {b}"
     a = _write(row["a"], row["unit"])
-    unsure = "" if noise is not None else "; its noise is unknown: a run has a single step"
+    unsure = "; its noise is unknown: a run has a single step"
+    if noise is not None:
+        unsure = f" (noise {f'{100 * noise:.1f} %' if gate.is_percent else format_duration(round(noise))})"
     return f"`{gate.text}`: {gate.metric}{where} went from {a} to {b}{unsure}"
 
 

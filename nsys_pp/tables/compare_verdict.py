@@ -436,7 +436,7 @@ def describe_comparability(table: pl.DataFrame) -> str:
         facts = table.filter(effect)["fact"].to_list()
         if facts:
             return f"the runs differ in {join_names(facts, most=len(facts))}, {consequence}"
-    return "the runs are alike in all that was recorded of them"
+    return "the setups are alike in all that was recorded of them"
 
 
 def _number(value: float) -> str | None:

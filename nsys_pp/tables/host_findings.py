@@ -19,7 +19,7 @@ from nsys_pp.frames.training import (
 )
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.analysis import FEWEST, Evidence
-from nsys_pp.tables.noise import noise_of, to_float
+from nsys_pp.tables.noise import MOST, noise_of, to_float
 from nsys_pp.tables.words import (
     cut_name,
     describe_steps,
@@ -35,8 +35,6 @@ from nsys_pp.units import format_count
 
 # Least share of a single step, and of a step in a cause of all steps.
 LEAST_SHARE = 0.05
-# Most of an excess, of an interval, or of all steps: what is larger has this cause.
-MOST = 0.5
 # Least share of a time that is named: of idle time, of a call, or of a stack.
 LEAST_PART = 0.1
 _MOST_NAMED = 2  # calls, or causes
@@ -438,6 +436,7 @@ def _find_host_bound(evidence: Evidence) -> list[Finding]:
         limit = ": the hosts are the limit" if cause == "host" and slow.height == lanes.height else ""
         hosts = describe_hosts(evidence, members, [cause], evidence.spans["step"].to_list())
         shorter = f"; without it a step is {gain} shorter" if others else ""
+        one = lanes.filter(lane=members[0]).row(0, named=True) if len(members) == 1 < lanes.height else None
         found.append(
             Finding(
                 kind="idle",
@@ -445,10 +444,12 @@ def _find_host_bound(evidence: Evidence) -> list[Finding]:
                 f"{', longer than the others' * bool(others)}{limit}"
                 f" ({format_time(value_ns)} of {format_time(evidence.step_ns)}{shorter}){hosts}",
                 confidence="certain",
-                subject="rank" if len(members) == 1 < lanes.height else "run",
+                subject="run" if one is None else "rank",
                 gain_ns=gain_ns,
                 gain_fraction=evidence.share(gain_ns),
-                lane=members[0] if len(members) == 1 < lanes.height else None,
+                label=None if one is None else one["label"],
+                lane=None if one is None else one["lane"],
+                stage=None if one is None else one["stage"],
                 value_ns=value_ns,
                 sample_count=evidence.lane_steps.height,
             )

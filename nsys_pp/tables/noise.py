@@ -22,6 +22,8 @@ from nsys_pp.arrays.search import number_rows
 from nsys_pp.frames.aggregates import KEYS, UNIT
 from nsys_pp.frames.conform import build_schema, conform
 
+# Most of an excess, of an interval, or of all steps: what is larger has this cause, or is in this call.
+MOST = 0.5
 # Probability of a false finding of one kind in a run whose samples are normal.
 FALSE_RATE = 0.002
 _MAD = 1.4826  # from a median absolute deviation to the standard deviation of normal values

@@ -47,7 +47,7 @@ from nsys_pp.tables.analysis import (
     sum_lane_steps,
 )
 from nsys_pp.tables.critical_path import CRITICAL_PATH, find_critical_path
-from nsys_pp.tables.noise import median_of_others
+from nsys_pp.tables.noise import MOST, median_of_others
 from nsys_pp.units import NS_PER_S, format_count, format_duration
 
 TENSOR_CORE_COLUMNS = (
@@ -904,7 +904,6 @@ UTILISATION_TABLE: Table[[Training, Work]] = Table(
 )
 
 
-_NAME_WIDTH = 40  # on a terminal: some programs write whole records as names
 _GAP = ["lane", "start_ns", "end_ns"]
 
 
@@ -914,7 +913,8 @@ def build_gap_table(training: Training) -> pl.DataFrame:
     gaps = rows.unique(_GAP, keep="first", maintain_order=True)
     length, delay = pl.col("end_ns") - pl.col("start_ns"), pl.col("end_ns") - pl.col("launch_ns")
     for kind in GAPS["activity"].categories:  # type: ignore[attr-defined]
-        longest = rows.filter(pl.col("activity") == kind).unique(_GAP, keep="first", maintain_order=True)
+        most = rows.filter(pl.col("activity") == kind, pl.col("time_ns") >= MOST * length)
+        longest = most.unique(_GAP, keep="first", maintain_order=True)
         columns = [
             pl.col("name").cast(pl.String).alias(kind),
             (pl.col("time_ns") / length).alias(f"{kind}_fraction"),
@@ -1007,11 +1007,6 @@ GAP_TABLE = Table(
         columns=(
             *("lane", "step", "start_ns", "length_ns", "cause", "cause_fraction", "range", "range_fraction"),
             *("call", "call_fraction", "os_call", "os_call_fraction", "launch_delay_ns"),
-        ),
-        derive=lambda gaps: gaps.with_columns(
-            range=pl.when(pl.col("range").str.len_chars() > _NAME_WIDTH)
-            .then(pl.col("range").str.head(_NAME_WIDTH - 1) + "…")
-            .otherwise("range")
         ),
         only=pl.int_range(pl.len()) < 10,
         hidden="the longest gaps: {} that are kept, 50 per lane and 3 per step",

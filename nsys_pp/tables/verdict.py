@@ -15,8 +15,8 @@ from nsys_pp.frames.training import CAUSE_WORDS, MICRO_BATCH_KINDS, NONE, Explan
 from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Subject, Verdict
 from nsys_pp.tables import host_findings
 from nsys_pp.tables.analysis import LEAST_STAGE_EXCESS, Evidence
-from nsys_pp.tables.host_findings import LEAST_SHARE, MOST, describe_window
-from nsys_pp.tables.noise import SlowMember, noise_of, to_float
+from nsys_pp.tables.host_findings import LEAST_SHARE, describe_window
+from nsys_pp.tables.noise import MOST, SlowMember, noise_of, to_float
 from nsys_pp.tables.training import (
     FEW_MESSAGES,
     LOW_CLOCK,
@@ -35,6 +35,7 @@ from nsys_pp.tables.words import (
     name_lane,
     name_machine,
     name_stage,
+    place_lane,
     predict_gain,
 )
 from nsys_pp.training.whatif import LEAST_GAIN, Change
@@ -269,10 +270,12 @@ def _describe(evidence: Evidence, row: dict[str, Any]) -> Finding:
     bound = to_float(row["bound_ns"])
     most_ns = excess * usual * to_float(row["message_count"]) / max(evidence.step_count, 1)
     gain_ns, gain = predict_gain(evidence, lambda run: run.heal_link(row["sender"], row["receiver"]), most_ns)
+    places = [place_lane(evidence, row[end]) for end in ("sender", "receiver")]
+    where = f" ({' -> '.join(places)})" if all(places) else ""
     is_certain = count >= FEW_MESSAGES and excess * usual >= 2 * (noise * usual + bound)
     return Finding(
         kind="link",
-        text=f"messages {row['link']} need {format_excess(excess, 'on other links of their kind')}:"
+        text=f"messages {row['link']}{where} need {format_excess(excess, 'on other links of their kind')}:"
         f" {format_time(value)} instead of {format_time(usual)} ({gain} of a step of"
         f" {format_time(evidence.step_ns)})",
         confidence="certain" if is_certain else "likely",

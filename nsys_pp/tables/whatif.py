@@ -247,8 +247,7 @@ def answer(run: WhatIf, question: Question) -> Answer:
     if run.refusal:
         raise MissingDataError(
             f"nothing can be predicted: {run.refusal}",
-            "capture more steps (`--step-pattern` names them), record all ranks, and name the layout with"
-            " `--layout`",
+            "name the layout with `--layout`, record all ranks, or more steps (`--step-pattern` names them)",
         )
     of, has_order = _Run(run), not (question.schedule is None and question.micro_batches is None)
     is_open = not (asked or question.balance or has_order)
@@ -364,6 +363,11 @@ class _Orders:
             f"in the recorded order, the replay of jobs misses the step by {missed}, and may in another;"
             " messages take as long as the recorded ones, and micro-batches are as large"
         ]
+        if (more := self.count(self.all)) != 1:
+            notes.append(
+                f"a step has {more:.3g} times as many micro-batches: compare the speed up, which is of"
+                " micro-batches per time, and not the step; waits for data stay as they are"
+            )
         if of.assumes_weights(self.all):
             least, most = map(format_share, WEIGHT_SHARES)
             notes.append(

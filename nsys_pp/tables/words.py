@@ -133,11 +133,15 @@ def name_lane(evidence: Evidence, lane: int) -> str:
     "rank 9 (stage 2, node2 GPU 1)".
     """
     row = evidence.training.lanes.filter(lane=lane).row(0, named=True)
-    label, stage = str(row["label"]), row["stage"]
-    names = (row["machine"], row["gpu"])
-    place = " ".join(cut_name(name) for name in names if name is not None and name not in label)
-    known = ", ".join(filter(None, ["" if stage is None else f"stage {stage}", place]))
-    return f"{label} ({known})" if known else label
+    stage = "" if row["stage"] is None else f"stage {row['stage']}"
+    known = ", ".join(filter(None, [stage, place_lane(evidence, lane)]))
+    return f"{row['label']} ({known})" if known else str(row["label"])
+
+
+def place_lane(evidence: Evidence, lane: int) -> str:
+    """Name the machine and GPU of a lane, as far as its label lacks them: "node2 GPU 1"."""
+    label, *names = evidence.training.lanes.filter(lane=lane).select("label", "machine", "gpu").row(0)
+    return " ".join(cut_name(name) for name in names if name is not None and name not in label)
 
 
 def name_stage(evidence: Evidence, stage: int) -> str:
