@@ -435,8 +435,9 @@ def find_idle(
     """Find the gaps of each device, and the gaps between the operations of each stream.
 
     Causes are those of HolisticTraceAnalysis, in this order: "unknown" if the call of the operation that ends
-    the gap is unknown; "host_late" if that call began after the gap; "kernel_wait" if the gap is shorter than
-    `KERNEL_WAIT_NS`; else "other". If several operations end a gap, the first in `GPU_OPS` counts.
+    the gap is unknown, or most operations of the device start before their call, as its clock is off;
+    "host_late" if that call began after the gap; "kernel_wait" if the gap is shorter than `KERNEL_WAIT_NS`;
+    else "other". If several operations end a gap, the first in `GPU_OPS` counts.
 
     Args:
         gpu_ops: `GPU_OPS`.
@@ -457,6 +458,10 @@ def find_idle(
     parts = []
     for (of_process, of_device), own in windows.partition_by(DEVICE, as_dict=True).items():
         of_own = select_rows(ops, (process == of_process) & (device == of_device))
+        known = of_own.launch != NEVER
+        early = known & (of_own.launch - of_own.start > MOST_EARLY_NS)
+        if 2 * np.count_nonzero(early) > np.count_nonzero(known):  # launches are of another clock
+            of_own = replace(of_own, launch=np.full_like(of_own.launch, NEVER))
         parts.append(_cut_gaps(_list_gaps(of_own, own["start_ns"][0], own["end_ns"][-1]), own))
     if not parts:
         return IDLE_TIMES.to_frame()

@@ -498,7 +498,7 @@ def chart(
     format=_TABLE_FORMATS,
     names={
         **parse_table_names(registry.SUMMARY_TABLES),
-        "default_text": f"verdict, {', '.join(_SHOWN_OF_SUMMARY)} on standard output; else all",
+        "default_text": f"the verdict, and {', '.join(_SHOWN_OF_SUMMARY)} on standard output; else all",
     },
 )
 def summary(

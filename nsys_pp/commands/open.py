@@ -106,6 +106,8 @@ def open_output(
         raise ReportError(
             f"no such file: `{path}`", "`nsys-pp merge` and `nsys-pp chart` write traces and pages"
         )
+    if path.suffix in (".sqlite", ".nsys-rep", ".nspart"):
+        raise ReportError(f"`{path}` is a report, not a trace or a page", f"`nsys-pp {path}` writes both")
     for query in queries:
         check_choice("queries", query, QUERIES)
     if window_ns is not None and window_ns[1] <= window_ns[0]:

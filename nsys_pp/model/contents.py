@@ -737,7 +737,7 @@ def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
     for stage, table, source, reason, count in row_counts.rows():
         if reason is None or stage == "projection":
             continue
-        is_harmless = reason.startswith(("notes:", "not calls:", "information,"))
+        is_harmless = reason.startswith(("notes:", "not calls:", "information,", "stored twice:"))
         name = source or table
         text = f"{name}: {format_count(count, 'row')} left out: {reason}"
         if stage == "file":

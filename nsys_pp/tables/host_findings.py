@@ -515,9 +515,10 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
         merged[words] = merged.get(words, 0.0) + time_ns / span
     texts = _name_largest([(share, words) for words, share in merged.items()])
     lanes = evidence.training.lanes["lane"].to_list()
-    gain_ns = idle / max(steps.height if is_of_steps else len(lanes), 1)
+    value_ns, gain_fraction = idle / max(steps.height if is_of_steps else len(lanes), 1), idle / span
     whole = "a step"
     if not (evidence.has_steps and is_of_steps):
+        gain_fraction = 0.0  # a capture may hold what occurs once, such as the start of a program
         whole = f"the capture, {describe_window(evidence)}"
     name = "the GPU is" if len(lanes) == 1 else "GPUs are"
     late = [cause for cause in HOST_CAUSES if times.get(cause, 0.0) >= _LEAST_CAUSE * span]
@@ -530,9 +531,9 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
             f"{_describe_longest(evidence, idle)}{hosts}",
             confidence="certain",
             subject="run",
-            gain_ns=gain_ns,
-            gain_fraction=idle / span,
-            value_ns=gain_ns,
+            gain_ns=value_ns if gain_fraction else 0.0,
+            gain_fraction=gain_fraction,
+            value_ns=value_ns,
             sample_count=rows.height,
         )
     ]
@@ -546,9 +547,14 @@ def describe_window(evidence: Evidence) -> str:
 
 
 def _describe_longest(evidence: Evidence, idle_ns: float) -> str:
-    """Describe the longest gap, if it is much of the idle time; else ""."""
+    """Describe the longest gap, as far as it is in a step, if it is much of the idle time; else ""."""
+    gaps = evidence.training.gaps
+    if evidence.covers_compute:
+        since = evidence.training.steps.select("lane", "step", since="start_ns")
+        gaps = gaps.join(since, on=["lane", "step"])
+        gaps = gaps.with_columns(start_ns=pl.max_horizontal("start_ns", "since"))
     length = pl.col("end_ns") - pl.col("start_ns")
-    gaps = evidence.training.gaps.filter(length >= _LONG_GAP * idle_ns)
+    gaps = gaps.filter(length >= _LONG_GAP * idle_ns)
     if gaps.is_empty():
         return ""
     lane, start, end = gaps.sort(-length, "start_ns", "lane").select("lane", "start_ns", "end_ns").row(0)

@@ -773,7 +773,7 @@ _CAUSES = {
     "host_late": "launched too late",
     "kernel_wait": "from kernel to kernel",
     "other": "launched in time, but waited",
-    "unknown": "unknown launch",
+    "unknown": "unknown launch, or the clock of the GPU is off",
 }
 
 
