@@ -38,6 +38,15 @@ def test_a_terminal_shows_tables_with_how_they_were_made() -> None:
     assert [line.split()[0] for line in steps[1:-1]] == ["Step", "10", "11", "12"]
 
 
+def test_a_gap_names_the_range_and_calls_of_most_of_it() -> None:
+    gaps = as_json("--table", "gaps")["gaps"]
+    for kind in ("range", "call", "os_call"):
+        shares = [gap[f"{kind}_fraction"] for gap in gaps]
+        assert [gap[kind] is None for gap in gaps] == [share is None for share in shares]
+        assert all(share is None or 0.5 <= share <= 1 for share in shares)
+    assert any(gap["call"] for gap in gaps)
+
+
 def test_what_is_said_below_a_table_is_about_columns_that_it_has() -> None:
     whole = call("pipeline", PIPELINE, "--table", "schedule,stages").stdout
     assert "Formula (%)" in whole

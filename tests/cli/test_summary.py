@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +128,16 @@ def test_a_folder_has_a_file_for_each_table_that_is_there(tmp_path: Path, one: P
     assert {path.stem for path in (tmp_path / "out").iterdir()} == names
     assert done.stderr.count("Wrote ") == len(names)
     assert_refused(call("summary", one, "-o", tmp_path / "out", "--format", "csv"), "exists")
+
+
+def test_causes_are_unknown_where_the_clock_of_a_gpu_is_off(tmp_path: Path) -> None:
+    """All launches would come after the gaps that they end, if both clocks were one."""
+    report = Path(shutil.copy(PIPELINE / "node2" / "rank0.sqlite", tmp_path))
+    with closing(sqlite3.connect(report)) as connection:
+        for kind in ("KERNEL", "MEMCPY", "MEMSET"):
+            connection.execute(
+                f"UPDATE CUPTI_ACTIVITY_KIND_{kind} SET start = start - 100000000, end = end - 100000000"
+            )
+        connection.commit()
+    causes = {row["cause"] for row in as_json(report, "--table", "idle")["idle"]}
+    assert causes - {"nothing before, or nothing after"} == {"unknown launch, or the clock of the GPU is off"}
