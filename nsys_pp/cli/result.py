@@ -177,10 +177,13 @@ def log_traceback(details: str) -> None:
         log(details.rstrip(), event="traceback", level="error")
 
 
-def begin_document(**contents: Any) -> dict[str, Any]:
-    """Return the keys of a JSON document of the running command: `contents`, and those of all documents."""
-    schema = name_schema(str(click.get_current_context().info_name))
-    return {"schema": schema, **contents, **_describe_doubts(current_record())}
+def begin_document(notes: Sequence[str] = (), **contents: Any) -> dict[str, Any]:
+    """Return the keys of a JSON document of the running command: `contents`, and those of all documents.
+
+    Notes are those of the record, and further ones.
+    """
+    record, schema = current_record(), name_schema(str(click.get_current_context().info_name))
+    return {"schema": schema, **contents, **_describe_doubts(record, [*record.notes, *notes])}
 
 
 def name_schema(document: str) -> str:
@@ -188,9 +191,9 @@ def name_schema(document: str) -> str:
     return f"nsys-pp/{document}/1"
 
 
-def _describe_doubts(record: Record) -> dict[str, Any]:
+def _describe_doubts(record: Record, notes: Sequence[str]) -> dict[str, Any]:
     return {
-        "notes": record.notes,
+        "notes": notes,
         "skipped": [
             {"path": str(path), "reason": error.message, "hint": error.hint} for path, error in record.skipped
         ],
@@ -461,7 +464,7 @@ def _describe(ctx: click.Context, record: Record, ending: Ending) -> dict[str, A
         "outputs": describe_outputs(record.outputs),
         "named": named,
         "inputs": _find_inputs(ctx, named),
-        **_describe_doubts(record),
+        **_describe_doubts(record, record.notes),
         "verdict": record.verdict,
         "rows": None if record.row_counts is None else list_rows(record.row_counts),
         "started": record.started,

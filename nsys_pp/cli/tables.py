@@ -104,12 +104,9 @@ def output_tables(
     from nsys_pp.output.tables.formats import format_tables, write_tables
     from nsys_pp.output.tables.text import Content
 
-    if format == "json":
-        log_notes(notes)  # they are part of the document
-        notes = ()
     if limit is None:
         limit = 0 if format != "table" else _FEW_ROWS if len(tables) > 1 else _ROWS
-    content = Content(tables=tables, limit=limit, **rows, document=begin_document(**contents))
+    content = Content(tables=tables, limit=limit, **rows, document=begin_document(notes, **contents))
     if output != STANDARD_OUTPUT:
         rows_of = f": {format_count(len(tables[0].frame), 'row')}" if len(tables) == 1 else ""
         for path in write_tables(content, output, format=format, force=force):
