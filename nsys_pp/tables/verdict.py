@@ -617,6 +617,7 @@ STRAGGLER_TABLE = Table(
         " one is slow, and over all complete steps for the others"
     ),
     rows=find_stragglers,
+    empty="no rank, stage or link has peers to be compared with",
     view=View(
         columns=(
             *(

@@ -444,7 +444,7 @@ def test_inputs_without_a_command_give_the_verdict_a_page_and_a_trace(
     assert {path.name for path in tmp_path.iterdir()} == {"pipeline.html", "pipeline.pftrace"}
     assert_refused(call(PIPELINE), "exists")
     assert call(PIPELINE, "--force", "--no-open").code == 0
-    assert "No such command 'nowhere'" in call("nowhere").stderr
+    assert "No such command or file 'nowhere'" in call("nowhere").stderr
 
 
 def test_a_list_of_inputs_is_read_from_standard_input(tmp_path: Path) -> None:

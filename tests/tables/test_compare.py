@@ -413,7 +413,7 @@ def differing(b: RunFacts, **options: list[str]) -> dict[str, tuple[str | None, 
 
 def test_equal_facts_are_the_same() -> None:
     assert differing(msgspec.structs.replace(FACTS, bound_ns=2_000, steps=(1, 2, 3, 4))) == {}
-    assert describe_comparability(compare_facts(FACTS, FACTS)).startswith("the runs are alike")
+    assert describe_comparability(compare_facts(FACTS, FACTS)).startswith("the setups are alike")
 
 
 def test_differences_are_named_with_their_effect() -> None:
