@@ -285,7 +285,7 @@ def test_no_error_quotes_what_is_recorded(tmp_path: Path) -> None:
 
 def test_only_variables_of_launchers_are_told(tmp_path: Path) -> None:
     report = plant(tmp_path / "report.sqlite", "3.7.2")
-    [told] = json.loads(call("info", report, "--json").stdout)
+    [told] = json.loads(call("info", report, "--json").stdout)["reports"]
     assert told["launcher"] == ALLOWED
     assert (told["rank"], told["rank_source"]) == (3, "RANK")
 
