@@ -309,7 +309,9 @@ def test_of_a_healthy_run_no_rank_is_named(shape: str, seed: int) -> None:
         pytest.param("--dp 2 --steps 1 --host-stall 2,10=120", "The host of rank 2 (", id="only step"),
         pytest.param("--stall 11=40 --dp 1", "Rank 0 (", id="data"),
         pytest.param(
-            "--micro-batches 8 --slow-link 2,4=8", "Messages rank 2 -> rank 4 (node0 GPU 2 -> ", id="link"
+            "--micro-batches 8 --slow-link 2,4=8",
+            "Messages rank 2 -> rank 4 (node2 GPU 2 -> node10 GPU 0) need",
+            id="link",
         ),
     ],
 )
