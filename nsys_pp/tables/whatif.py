@@ -128,8 +128,8 @@ class _Run:
             self.run.heal_work(group, [lane for lane in self.every if lane not in group]) for group in whole
         ]
         links = starmap(self.run.heal_link, self.run.links.select("sender", "receiver").unique().rows())
-        late = self.run.heal_time(self.every, self.every, work="host")
-        return reduce(Change.__and__, (*healed, *links), late)
+        late = [self.run.heal_time(self.every, self.every, work=work) for work in ("host", "data")]
+        return reduce(Change.__and__, (*healed, *links, *late))
 
     def scale_lanes(self, asked: _Asked) -> Change:
         lanes = self.find(asked, _COLUMNS_OF.get(asked.subject, asked.subject), asked.name)
@@ -269,7 +269,9 @@ def answer(run: WhatIf, question: Question) -> Answer:
     if is_open:
         total = of.heal_all(_parse("heal", "all"))
         kept = [row for row in rows if row[1] >= LEAST_GAIN * run.measured_ns / 10]
-        rows = [*sorted(kept, key=lambda row: -row[1]), _describe(run, "heal all", *run.predict(total))]
+        # of those that gain as much, the narrowest comes first: a rank, not its machine
+        kept = sorted(kept, key=lambda row: -round(row[3], 3))
+        rows = [*kept, _describe(run, "heal all", *run.predict(total))]
         names, notes = ["heal all"], [*notes, *_explain(run, kept, rows[-1][1])]
     else:
         healed = reduce(Change.__and__, changes[: len(question.heal)], run.unchanged)
