@@ -26,7 +26,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.intervals import unite as unite_by_owner
-from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.arrays.launch_calls import find_launch_calls, mark_off_clocks
 from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.search import (
     expand_windows,
@@ -435,7 +435,7 @@ def find_idle(
     """Find the gaps of each device, and the gaps between the operations of each stream.
 
     Causes are those of HolisticTraceAnalysis, in this order: "unknown" if the call of the operation that ends
-    the gap is unknown, or most operations of the device start before their call, as its clock is off;
+    the gap is unknown, or the clock of the device is off (`mark_off_clocks`);
     "host_late" if that call began after the gap; "kernel_wait" if the gap is shorter than `KERNEL_WAIT_NS`;
     else "other". If several operations end a gap, the first in `GPU_OPS` counts.
 
@@ -458,9 +458,8 @@ def find_idle(
     parts = []
     for (of_process, of_device), own in windows.partition_by(DEVICE, as_dict=True).items():
         of_own = select_rows(ops, (process == of_process) & (device == of_device))
-        known = of_own.launch != NEVER
-        early = known & (of_own.launch - of_own.start > MOST_EARLY_NS)
-        if 2 * np.count_nonzero(early) > np.count_nonzero(known):  # launches are of another clock
+        early_ns = (of_own.launch - of_own.start)[of_own.launch != NEVER]
+        if mark_off_clocks(np.zeros_like(early_ns), early_ns, 1)[0]:  # launches are of another clock
             of_own = replace(of_own, launch=np.full_like(of_own.launch, NEVER))
         parts.append(_cut_gaps(_list_gaps(of_own, own["start_ns"][0], own["end_ns"][-1]), own))
     if not parts:

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, numbers, pick
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.report import MOST_EARLY_NS
 
 
 def find_launch_calls(
@@ -63,3 +64,16 @@ def _pick_pairs(op: Int64s, call: Int64s, op_start: Int64s, api_calls: pl.DataFr
     is_around &= thread[order] == thread[of_latest]
     around = np.flatnonzero(is_around)
     return order[around[np.unique(group[around], return_index=True)[1]]]
+
+
+def mark_off_clocks(device: Int64s, early_ns: Int64s, device_count: int) -> Bools:
+    """Mark the devices whose clock is off: most operations start too early before their launch call.
+
+    Args:
+        device: Number of the device of each operation whose call is known.
+        early_ns: Start of the call minus start of the operation.
+        device_count: Number of devices.
+    """
+    count = np.bincount(device, minlength=device_count)
+    early_count = np.bincount(device, early_ns > MOST_EARLY_NS, minlength=device_count)
+    return np.asarray(2 * early_count > count)

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, are_among, find_distinct, index_rows, numbers, pack
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls, mark_off_clocks
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS
+from nsys_pp.frames.report import KERNEL_KINDS
 
 _DEVICE = ["process_key", "device_id"]
 
@@ -136,11 +136,10 @@ class LaunchedOps:
 
     @cached_property
     def is_off(self) -> Bools:
-        """Mask of devices whose clock is off: most operations start too early before their launch."""
+        """Mask of devices whose clock is off."""
         known = np.flatnonzero(self.call >= 0)
-        is_early = self.launch[known] - self.start[known] > MOST_EARLY_NS
-        count = np.bincount(self.device[known], minlength=len(self.devices))
-        return np.asarray(2 * np.bincount(self.device[known], is_early, minlength=len(self.devices)) > count)
+        early_ns = self.launch[known] - self.start[known]
+        return mark_off_clocks(self.device[known], early_ns, len(self.devices))
 
     @cached_property
     def limits(self) -> tuple[Int64s, Int64s]:
