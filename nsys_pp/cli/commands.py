@@ -286,8 +286,6 @@ def pipeline(
     steptask: Path | None,
     in_place: bool,
     explain_jobs: bool,
-    limit: int | None,
-    is_wide: bool,
     **options: Any,
 ) -> None:
     """Show steps, stages, jobs, and the causes of bubbles.
@@ -303,11 +301,12 @@ def pipeline(
       nsys-pp pipeline node*/report*.sqlite --table stages -o stages.csv
     """
     work = {name: options.pop(name) for name in ("flops_per_step", "model")}
+    rows = _take_rows(options)
     has_work = any(work.values())
     of_tables = "names devices flops_per_step model"
     if explain_jobs:
         refuse_given(f"{of_tables} steptask in_place", "`--explain-jobs` shows names of ranges only")
-        _explain_jobs(reports, output, format, {"limit": limit, "is_wide": is_wide}, options)
+        _explain_jobs(reports, output, format, rows, options)
     elif steptask is not None or in_place:
         flag = "--in-place" if steptask is None else "--steptask"
         refuse_given(f"{of_tables} output format as_json", f"`{flag}` writes no other tables")
@@ -330,8 +329,7 @@ def pipeline(
     else:
         _check_devices(format, options.pop("devices"))
         added = tuple(registry.WORK_TABLES) if has_work else ()
-        shown = {"limit": limit, "is_wide": is_wide}
-        _show(reports, names, added, output, format, shown, {**options, **work})
+        _show(reports, names, added, output, format, rows, {**options, **work})
 
 
 def _show(
@@ -504,10 +502,6 @@ def chart(
 def summary(
     reports: tuple[str, ...],
     names: tuple[str, ...] | None,
-    sort: str | None,
-    limit: int | None,
-    unit: str | None,
-    is_wide: bool,
     output: Path,
     format: str | None,
     force: bool,
@@ -526,6 +520,7 @@ def summary(
     """
     from nsys_pp.frames.table import fill_tables
 
+    rows = _take_rows(options)
     format = settle_format(output, format, names)
     is_text = format in ("table", "markdown")
     is_paddle = options["paddle_compat"]
@@ -534,7 +529,7 @@ def summary(
     names = names or (shown if is_text and output == STANDARD_OUTPUT else tuple(registry.SUMMARY_TABLES))
     known = registry.PADDLE_TABLES if is_paddle else registry.SUMMARY_TABLES
     tables = {name: known[name] for name in names}
-    check_sort(sort, tables)
+    check_sort(rows["sort"], tables)
     check_outputs(
         output, format, (*([registry.VERDICT] if with_verdict else []), *names), reports, force=force
     )
@@ -554,10 +549,7 @@ def summary(
         format=format,
         notes=notes,
         force=force,
-        limit=limit,
-        sort=sort,
-        unit=unit,
-        is_wide=is_wide,
+        **rows,
         others=[name for name in known if with_verdict and name not in names],
     )
     end_with(summarised)
@@ -577,8 +569,6 @@ def compare(
     names: tuple[str, ...] | None,
     output: Path | None,
     format: str,
-    limit: int | None,
-    is_wide: bool,
     **options: Any,
 ) -> None:
     """Compare two runs: steps, bubbles, stages, ranks, jobs, kernels.
@@ -598,6 +588,7 @@ def compare(
             f"the page is HTML, so `{page}` must end in .html; `--format json` and `markdown` print the "
             "tables"
         )
+    rows = _take_rows(options)
     compared = run_with_progress(nsys_pp.compare, a, b, output=page, **options)
     record_verdict(compared.verdict)
     shown = names or (_SHOWN_OF_COMPARISON if format == "table" else registry.COMPARE_NAMES)
@@ -605,8 +596,7 @@ def compare(
         [filled for filled in compared.fill_tables() if filled.table.name in shown],
         output=STANDARD_OUTPUT,
         format=format,
-        limit=limit,
-        is_wide=is_wide,
+        **rows,
         others=() if names else [name for name in registry.COMPARE_NAMES if name not in shown],
         notes=compared.notes,
         contents={
@@ -632,8 +622,6 @@ def project(
     reports: tuple[str, ...],
     output: Path,
     format: str | None,
-    limit: int | None,
-    is_wide: bool,
     force: bool,
     **options: Any,
 ) -> None:
@@ -653,6 +641,7 @@ def project(
     table = define_projection_table(parse_counted_ops(options["ops"]), options["scope"])
     format = settle_format(output, format, (table.name,))
     check_outputs(output, format, (table.name,), reports, force=force, with_parts=False)
+    rows = _take_rows(options)
     result = run_with_progress(nsys_pp.project, reports, **options)
     filled = FilledTable(table=table, frame=result.ranges)
     ranges = result.row_counts.filter(stage="projection", table="ranges")
@@ -663,8 +652,7 @@ def project(
         output=output,
         format=format,
         notes=[f"of {ranges['row_count'].sum():,} ranges, {left_out}"] if left_out else [],
-        limit=limit,
-        is_wide=is_wide,
+        **rows,
         force=force,
     )
     end_with(result)
@@ -857,8 +845,6 @@ def sql(
     explain: bool,
     output: Path,
     format: str | None,
-    limit: int | None,
-    is_wide: bool,
     force: bool,
     **options: Any,
 ) -> None:
@@ -881,9 +867,10 @@ def sql(
         columns = _build_table(_list_columns([*filter(None, [query, *reports])]), name="columns")
         output_tables([columns], output=output, format=format, force=force)
         return
+    rows = _take_rows(options)
     answer = run_with_progress(nsys_pp.sql, str(query), reports, **options)
     filled = _build_table(answer.table, name="answer")
-    output_tables([filled], output=output, format=format, limit=limit, is_wide=is_wide, force=force)
+    output_tables([filled], output=output, format=format, force=force, **rows)
     end_with(answer)
 
 
@@ -1063,6 +1050,11 @@ def install(nsys: str | None, to: Path | None, force: bool) -> None:
     if installed.nsys is None:
         line = f"NSYS_RECIPE_PATH={shlex.quote(str(installed.folder.absolute()))} {line}"
     click.echo(f"Wrote {', '.join(installed.names)} to {installed.folder}. Run one:\n  {line}", err=True)
+
+
+def _take_rows(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options of `output_tables` on rows, and return them."""
+    return {name: options.pop(name) for name in ("limit", "sort", "unit", "is_wide") if name in options}
 
 
 def _refuse_standard_output(output: Path | None, what: str) -> None:
