@@ -515,10 +515,10 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
         merged[words] = merged.get(words, 0.0) + time_ns / span
     texts = _name_largest([(share, words) for words, share in merged.items()])
     lanes = evidence.training.lanes["lane"].to_list()
-    value_ns, gain_fraction = idle / max(steps.height if is_of_steps else len(lanes), 1), idle / span
+    value_ns = idle / max(steps.height if is_of_steps else len(lanes), 1)
+    has_gain = evidence.has_steps and is_of_steps  # a capture may hold what occurs once, as a program's start
     whole = "a step"
-    if not (evidence.has_steps and is_of_steps):
-        gain_fraction = 0.0  # a capture may hold what occurs once, such as the start of a program
+    if not has_gain:
         whole = f"the capture, {describe_window(evidence)}"
     name = "the GPU is" if len(lanes) == 1 else "GPUs are"
     late = [cause for cause in HOST_CAUSES if times.get(cause, 0.0) >= _LEAST_CAUSE * span]
@@ -531,8 +531,8 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
             f"{_describe_longest(evidence, idle)}{hosts}",
             confidence="certain",
             subject="run",
-            gain_ns=value_ns if gain_fraction else 0.0,
-            gain_fraction=gain_fraction,
+            gain_ns=has_gain * value_ns,
+            gain_fraction=has_gain * idle / span,
             value_ns=value_ns,
             sample_count=rows.height,
         )
