@@ -77,6 +77,7 @@ ASPECTS: Mapping[str, str] = {
     "jobs": "name the ranges that are jobs with `--preset` or `--job-pattern`, so that both runs have them",
     "stages": "stages and ranks are then left out",
     "operations": "extract the parts of one run again, with the options of the other",
+    "work": "times then differ for that reason, too",
 }
 
 OUTPUT = "Input and output"

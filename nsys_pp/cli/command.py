@@ -20,6 +20,7 @@ from nsys_pp.cli.result import Record, current_record, log, log_skipped, run_rec
 from nsys_pp.options import LOGGING, OPTIONS, SECTIONS, Option
 from nsys_pp.progress import Progress as Callback
 from nsys_pp.progress import Share
+from nsys_pp.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -305,8 +306,16 @@ def _build_type(option: Option) -> Any:
 class SectionCommand(click.Command):
     """A command whose `--help` groups options by topic."""
 
+    allow_extra_args = True  # to say more of them than click does
+
     def invoke(self, ctx: click.Context) -> None:
         """Call the function of the command, and record how it ends."""
+        if ctx.args:
+            taken = " ".join(self.collect_usage_pieces(ctx)[1:])
+            raise click.UsageError(
+                f"{format_count(len(ctx.args), 'argument')} too many, from `{ctx.args[0]}` on: `{self.name}` "
+                f"takes {taken or 'none'}; quote patterns of several reports, as in 'node*/*.sqlite'"
+            )
         options = dict(ctx.params)
         if options.pop("as_json", False):
             is_given = ctx.get_parameter_source("format") is not click.core.ParameterSource.DEFAULT

@@ -585,8 +585,7 @@ def compare(
     page = None if output in (None, STANDARD_OUTPUT) else output
     if page is not None and page.suffix not in _PAGES:
         raise click.UsageError(
-            f"the page is HTML, so `{page}` must end in .html; `--format json` and `markdown` print the "
-            "tables"
+            f"the page is HTML, so `{page}` must end in .html; `--format markdown > {page}` writes the tables"
         )
     rows = _take_rows(options)
     compared = run_with_progress(nsys_pp.compare, a, b, output=page, **options)

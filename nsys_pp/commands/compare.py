@@ -50,6 +50,7 @@ from nsys_pp.tables.compare_verdict import (
     build_comparison_verdict,
     compare_facts,
     describe_comparability,
+    list_other_work,
 )
 from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict_table
 from nsys_pp.training.whatif import WhatIf
@@ -137,6 +138,12 @@ def compare(
     names, sums, results = _read(runs, options)
     facts = (sums[0].facts, sums[1].facts)
     comparability = compare_facts(*facts, allowed=allowed)
+    if parsed and "work" not in allowed:
+        for fact, own, other in list_other_work(comparability):
+            raise ComparisonError(
+                f"no gate can be judged: A and B are of different work: {fact} {own} in A, {other} in B",
+                f"`--allow-different work` judges them all the same; {ASPECTS['work']}",
+            )
     samples = (_select(sums[0], comparability), _select(sums[1], comparability))
     trainings = [[result.training for letter, result in results if letter == own] for own in "AB"]
     first, second = (WhatIf(own[0]) if len(own) == 1 else None for own in trainings)
@@ -256,14 +263,10 @@ def join_runs(runs: Sequence[RunSums]) -> RunSums:
     if len(runs) == 1:
         return first
     for number, run in enumerate(runs[1:], 2):
-        differing = compare_facts(first.facts, run.facts).filter(
-            pl.col("effect") == "large", pl.col("a") != pl.col("b")
-        )
-        if len(differing):
+        for fact, own, other in list_other_work(compare_facts(first.facts, run.facts)):
             raise ComparisonError(
-                f"the runs in A are of different work: run 1 and run {number} differ in "
-                f"{differing['fact'][0]},"
-                f" {differing['a'][0]} and {differing['b'][0]}",
+                f"the runs in A are of different work: run 1 and run {number} differ in {fact}, {own} and "
+                f"{other}",
                 "keep runs of one program and layout in the folder",
             )
     offsets = [0]

@@ -26,7 +26,8 @@ from nsys_pp.tables.compare import (
     compare_members,
     compare_samples,
 )
-from nsys_pp.tables.noise import CERTAIN_STEPS, find_changes, to_float
+from nsys_pp.tables.noise import CERTAIN_STEPS, MOST, find_changes, to_float
+from nsys_pp.tables.training import build_link_table
 from nsys_pp.tables.words import (
     MOST_NAMES,
     cut_name,
@@ -35,8 +36,9 @@ from nsys_pp.tables.words import (
     format_share,
     format_time,
     join_names,
+    place_link,
 )
-from nsys_pp.training.whatif import WhatIf
+from nsys_pp.training.whatif import Change, WhatIf
 from nsys_pp.units import format_count
 
 
@@ -92,13 +94,52 @@ class Comparison:
             The gain, per micro-batch where values are; the whole difference where that run cannot be
             replayed.
         """
-        slower = int(b > a)
+        factor = min(a, b) / max(a, b)
+
+        def scale(run: WhatIf) -> Change:
+            return run.scale(dict.fromkeys(run.training.lanes.filter(lanes)["lane"], factor))
+
+        return self._replay(int(b > a), scale, abs(b - a))
+
+    def predict_link_gain(self, rows: pl.DataFrame) -> float:
+        """Predict by how much a step of the slower run is shorter if links are as fast as in the other.
+
+        Args:
+            rows: `CHANGES` of links, all of one sign.
+
+        Returns:
+            The gain as of `predict_gain`; 0 where that run cannot be replayed.
+        """
+        factor = pl.min_horizontal("a", "b") / pl.max_horizontal("a", "b")
+        factors = rows.select(link="subject", factor=factor)
+
+        def scale(run: WhatIf) -> Change:
+            links = build_link_table(run.training).join(factors, on="link")
+            lane = run.links.schema["sender"]
+            return run.scale_links(links.select(pl.col("sender", "receiver").cast(lane), "factor"))
+
+        return self._replay(int(rows["b"][0] > rows["a"][0]), scale, 0.0)
+
+    def _replay(self, slower: int, change: Callable[[WhatIf], Change], unknown_ns: float) -> float:
         run = self.runs[slower]
         if run is None or run.refusal:
-            return abs(b - a)
-        factors = dict.fromkeys(run.training.lanes.filter(lanes)["lane"], min(a, b) / max(a, b))
-        gain_ns = run.gain_ns(run.scale(factors))
-        return max(0.0, gain_ns) / (self.facts[slower].micro_batch_count if self.per else 1)
+            return unknown_ns
+        gain_ns = max(0.0, run.gain_ns(change(run)))
+        return gain_ns / (self.facts[slower].micro_batch_count if self.per else 1)
+
+    def place_link(self, label: str) -> str:
+        """Name the machines of a link by its label, as in run B; "" where they are unknown."""
+        if self.runs[1] is None:
+            return ""
+        training = self.runs[1].training
+        links = build_link_table(training).filter(link=label).select("sender", "receiver")
+        return "" if links.is_empty() else place_link(training.lanes, *links.row(0))
+
+    @property
+    def knows_noise_of_runs(self) -> bool:
+        """Whether it is known how much runs differ by themselves: A is several runs, or B the same one."""
+        first, second = (run.recordings for run in self.facts)
+        return "run" in self.raw[0]["steps"].columns or bool(first and first == second)
 
     @property
     def may_be_other_batches(self) -> bool:
@@ -418,6 +459,11 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
     )
 
 
+def list_other_work(table: pl.DataFrame) -> list[tuple[str, str, str]]:
+    """List the facts of `COMPARABILITY_TABLE` for which times differ by themselves, with both values."""
+    return table.filter(pl.col("effect") == "large", pl.col("a") != pl.col("b"))["fact", "a", "b"].rows()
+
+
 def describe_comparability(table: pl.DataFrame) -> str:
     """Describe in a sentence how comparable two runs are."""
     differs = pl.col("a") != pl.col("b")
@@ -496,7 +542,8 @@ def is_any_change_noise(row: Mapping[str, Any]) -> bool:
 def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
     """Rate a change.
 
-    Certain with twice the noise in three steps, a guess where steps are inferred or may be other work.
+    Certain with twice the noise in three steps and with what runs differ by themselves, a guess where steps
+    are inferred or may be other work.
     """
     noise = row["noise_fraction"]
     are_inferred = any(facts.step_source in ("inferred", "capture") for facts in comparison.facts)
@@ -506,7 +553,7 @@ def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
         return "guess" if is_any_change_noise(row) else "certain"
     count = min(row["a_step_count"], row["b_step_count"])
     is_clear = abs(row["change_fraction"]) >= 2 * noise and count >= CERTAIN_STEPS
-    return "certain" if is_clear else "likely"
+    return "certain" if is_clear and comparison.knows_noise_of_runs else "likely"
 
 
 _MOST_ALIKE = 0.5  # part of a shared change by which single ranks may differ from it
@@ -667,8 +714,11 @@ def _fold(findings: list[Finding]) -> list[Finding]:
 _MOST_CAUSES = 2
 
 
-def describe_bubble(comparison: Comparison) -> list[Finding]:
-    """Describe the change of the bubble with the causes that changed most; none within noise."""
+def describe_bubble(comparison: Comparison, earlier: Sequence[Finding] = ()) -> list[Finding]:
+    """Describe the change of the bubble with the parts that changed most; none within noise.
+
+    What ranks and links explain of it, `earlier` findings, is not its gain.
+    """
     changes = _find_cause_changes(comparison)
     is_change = pl.col("is_change").fill_null(value=not comparison.do_steps_differ)
     is_large = pl.col("change_fraction").abs() >= LEAST_CHANGE
@@ -692,15 +742,23 @@ def describe_bubble(comparison: Comparison) -> list[Finding]:
     else:
         text = f"{name} is {after} as before, with other causes{because}"
         row = causes.row(0, named=True)
-    size = abs(row["change_fraction"])
+    size_ns = abs(row["change_fraction"]) * comparison.step_ns
+    explained_ns = sum(
+        finding.gain_ns
+        for finding in earlier
+        if to_float(finding.excess_fraction) * row["change_fraction"] > 0
+    )
+    gain_ns = max(0.0, size_ns - explained_ns)
+    if gain_ns < MOST * size_ns:
+        text += "; other lines explain most"
     return [
         Finding(
             kind="bubble",
             text=text,
             confidence=rate(row, comparison),
             subject="run",
-            gain_ns=size * comparison.step_ns,
-            gain_fraction=size,
+            gain_ns=gain_ns,
+            gain_fraction=comparison.share(gain_ns),
             excess_fraction=row["change_fraction"],
             noise_fraction=row["noise_fraction"],
             sample_count=row["b_step_count"],
@@ -734,10 +792,7 @@ def _find_cause_changes(comparison: Comparison) -> pl.DataFrame:
 
 
 def describe_links(comparison: Comparison) -> list[Finding]:
-    """Describe the links whose transfers take longer or shorter: the one that changed most, and their number.
-
-    They have no gain: the bubble has the sum of their transfers.
-    """
+    """Describe the links whose transfers take longer or shorter: the one that changed most, and how many."""
     changes = comparison.changes("links")
     changed = changes.filter(pl.col("is_change"))
     findings = []
@@ -747,24 +802,25 @@ def describe_links(comparison: Comparison) -> list[Finding]:
         if rows.is_empty():
             continue
         row = rows.row(0, named=True)
+        gain_ns = comparison.predict_link_gain(rows)
+        name = f"{row['subject']}{comparison.place_link(row['subject'])}"
         times = f"{format_time(row['b'])} instead of {format_time(row['a'])}"
         change = describe_change(row["change_fraction"])
         total = len(changes.drop_nulls("change_fraction"))
         if len(rows) == 1:
-            text = f"messages {row['subject']} need {change}: {times}"
+            text = f"messages {name} need {change}: {times}"
         elif len(rows) == total:
-            text = f"messages need {word} on all {total} links, most on {row['subject']}: {times}"
+            text = f"messages need {word} on all {total} links, most on {name}: {times}"
         else:
-            text = (
-                f"messages need {word} on {len(rows)} of {total} links, most on {row['subject']}:"
-                f" {times} ({change})"
-            )
+            text = f"messages need {word} on {len(rows)} of {total} links, most on {name}: {times} ({change})"
         findings.append(
             Finding(
                 kind="link",
                 text=text,
                 confidence=rate(row, comparison),
                 subject="link",
+                gain_ns=gain_ns,
+                gain_fraction=comparison.share(gain_ns),
                 label=row["subject"],
                 stage=row["stage"],
                 value_ns=row["b"],
@@ -868,20 +924,12 @@ def build_comparison_verdict(comparison: Comparison) -> Verdict:
     steps = [_describe_steps(comparison)]
     steps += _describe_longest_step(comparison, steps[0])
     members = describe_members(comparison)
-    others = [*describe_bubble(comparison), *describe_links(comparison)]
+    links = describe_links(comparison)
+    others = [*describe_bubble(comparison, [*members, *links]), *links]
     are_some = any(finding.kind in ("rank", "stage") for finding in members)
     if not are_some or max(run.lane_count for run in comparison.facts) == 1:
         others += describe_kernels(comparison)
-    # by their time of a step; that of a link is one message per micro-batch and direction
-    messages = 1 if comparison.per else 2 * max(1.0, comparison.facts[0].micro_batch_count)
-    findings = sorted(
-        [*members, *others],
-        key=lambda finding: (
-            -messages * abs(to_float(finding.value_ns) - to_float(finding.usual_ns))
-            if finding.kind == "link"
-            else -finding.gain_ns
-        ),
-    )
+    findings = sorted([*members, *others], key=lambda finding: -finding.gain_ns)
     are_steps_first = comparison.do_steps_differ or len(steps) > 1
     if not (are_steps_first or members):
         findings = [*describe_work(comparison), *findings]
@@ -908,7 +956,9 @@ def _describe_steps(comparison: Comparison) -> Finding:
         lengths += f" per micro-batch ({format_time(raw[1])} and {format_time(raw[0])} per step)"
     noise = ""
     if row["noise_fraction"] is not None:
-        noise = f" (noise up to {format_percent(max(row['noise_fraction'], row['least_fraction']))})"
+        noise = f" (noise up to {format_percent(row['noise_fraction'])})"
+        if not row["is_change"] and row["noise_fraction"] < row["least_fraction"]:
+            noise = f" (less than {format_percent(row['least_fraction'])} does not count)"
     if row["is_change"]:
         text = f"steps take {describe_change(change)}{since(row)}: {lengths}{noise}"
     elif comparison.is_of_captures:
@@ -1014,4 +1064,6 @@ def _describe_rest(comparison: Comparison, findings: list[Finding], *, are_all_s
     lead = "no other change beyond noise" if are_all_shown else "more changes in the tables"
     if not findings:
         lead = "no change of ranks, bubble, links or kernels beyond noise"
+    elif not comparison.knows_noise_of_runs:
+        text += "; how much runs differ by themselves is unknown, as A is one run"
     return Finding(kind="same", text=f"{lead}: {text}", confidence="certain", subject="run")

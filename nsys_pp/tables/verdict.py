@@ -35,7 +35,7 @@ from nsys_pp.tables.words import (
     name_lane,
     name_machine,
     name_stage,
-    place_lane,
+    place_link,
     predict_gain,
 )
 from nsys_pp.training.whatif import LEAST_GAIN, Change
@@ -270,8 +270,7 @@ def _describe(evidence: Evidence, row: dict[str, Any]) -> Finding:
     bound = to_float(row["bound_ns"])
     most_ns = excess * usual * to_float(row["message_count"]) / max(evidence.step_count, 1)
     gain_ns, gain = predict_gain(evidence, lambda run: run.heal_link(row["sender"], row["receiver"]), most_ns)
-    places = [place_lane(evidence, row[end]) for end in ("sender", "receiver")]
-    where = f" ({' -> '.join(places)})" if all(places) else ""
+    where = place_link(evidence.training.lanes, row["sender"], row["receiver"])
     is_certain = count >= FEW_MESSAGES and excess * usual >= 2 * (noise * usual + bound)
     return Finding(
         kind="link",

@@ -137,7 +137,11 @@ class _Run:
         return self.run.scale(dict.fromkeys(lanes, asked.factor), work=work)
 
     def scale_link(self, asked: _Asked) -> Change:
-        return self.run.scale_links(asked.factor, None if asked.name == "all" else self.ends(asked))
+        links = self.run.links.select("sender", "receiver", factor=asked.factor).unique()
+        if asked.name != "all":
+            ends = self.ends(asked)
+            links = links.filter(pl.col("sender", "receiver").is_in(ends))
+        return self.run.scale_links(links)
 
     def scale_kind(self, asked: _Asked) -> Change:
         if asked.name not in (*SCHEDULED_KINDS, "optimizer", "recompute"):

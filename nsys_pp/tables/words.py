@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -134,14 +134,21 @@ def name_lane(evidence: Evidence, lane: int) -> str:
     """
     row = evidence.training.lanes.filter(lane=lane).row(0, named=True)
     stage = "" if row["stage"] is None else f"stage {row['stage']}"
-    known = ", ".join(filter(None, [stage, place_lane(evidence, lane)]))
+    known = ", ".join(filter(None, [stage, _place_lane(row)]))
     return f"{row['label']} ({known})" if known else str(row["label"])
 
 
-def place_lane(evidence: Evidence, lane: int) -> str:
-    """Name the machine and GPU of a lane, as far as its label lacks them: "node2 GPU 1"."""
-    label, *names = evidence.training.lanes.filter(lane=lane).select("label", "machine", "gpu").row(0)
-    return " ".join(cut_name(name) for name in names if name is not None and name not in label)
+def place_link(lanes: pl.DataFrame, sender: int, receiver: int) -> str:
+    """Name the machines and GPUs at both ends of a link: " (node1 GPU 0 -> node2 GPU 0)"; "" if unknown."""
+    ends = (lanes.filter(lane=lane).row(0, named=True) for lane in (sender, receiver))
+    places = [_place_lane(row) for row in ends]
+    return f" ({' -> '.join(places)})" if all(places) else ""
+
+
+def _place_lane(row: Mapping[str, Any]) -> str:
+    """Name the machine and GPU of a row of `LANES`, as far as its label lacks them: "node2 GPU 1"."""
+    names = (row["machine"], row["gpu"])
+    return " ".join(cut_name(name) for name in names if name is not None and name not in row["label"])
 
 
 def name_stage(evidence: Evidence, stage: int) -> str:

@@ -188,12 +188,10 @@ class WhatIf:
         change.pieces[self._choose("compute", None) & is_kind] = factor
         return change
 
-    def scale_links(self, factor: float, ends: tuple[int, int] | None = None) -> Change:
-        """Multiply the transfers of messages between two lanes, or of all messages, by a factor."""
-        change, chosen = self.unchanged, self.links
-        if ends is not None:
-            chosen = chosen.filter(pl.col("sender").is_in(ends), pl.col("receiver").is_in(ends))
-        change.kernels[chosen["kernel"].to_numpy()] = factor
+    def scale_links(self, factors: pl.DataFrame) -> Change:
+        """Multiply the transfers of messages by the factor of their link: sender, receiver, factor."""
+        change, found = self.unchanged, self.links.join(factors, on=["sender", "receiver"])
+        change.kernels[found["kernel"].to_numpy()] = found["factor"]
         return change
 
     def saved_ns(self, change: Change) -> Floats:
@@ -356,14 +354,12 @@ class WhatIf:
 
     def heal_link(self, sender: int, receiver: int) -> Change:
         """Give messages from one lane to another the median transfer of like links, if they need longer."""
-        change = self.unchanged
         is_own = (pl.col("sender") == sender) & (pl.col("receiver") == receiver)
-        own = self.links.filter(is_own)
+        own, factor = self.links.filter(is_own), 1.0
         # inside machines and between them are different networks
         others = self.links.filter(~is_own, pl.col("is_local").is_in(own["is_local"].implode()))
         if len(own) and len(others):
             each = others.group_by("sender", "receiver").agg(pl.col("transfer_ns").median())
             usual = np.median(each["transfer_ns"].to_numpy())
-            factor = usual / max(np.median(own["transfer_ns"].to_numpy()), 1.0)
-            change.kernels[own["kernel"].to_numpy()] = min(1.0, factor)
-        return change
+            factor = min(1.0, usual / max(np.median(own["transfer_ns"].to_numpy()), 1.0))
+        return self.scale_links(own.select("sender", "receiver", factor=factor).unique())

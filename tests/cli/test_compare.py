@@ -44,7 +44,11 @@ def test_a_run_is_the_same_as_itself() -> None:
 
 def test_what_got_slower_is_printed_and_a_gate_that_fails_ends_with_four(runs: tuple[Path, Path]) -> None:
     gates = ("--fail-on", "step>10%", "--fail-on", "step>1000%")
-    done = call("compare", *runs, *gates)
+    assert_refused(
+        call("compare", *runs, *gates), "no gate can be judged: A and B are of different work: micro-b"
+    )
+    allowed = (*gates, "--allow-different", "work")
+    done = call("compare", *runs, *allowed)
     assert done.code == 4, done
     assert done.stderr.count("failed: ") == 1
     assert "failed: `step>10%`: step went from" in done.stderr
@@ -52,10 +56,10 @@ def test_what_got_slower_is_printed_and_a_gate_that_fails_ends_with_four(runs: t
     (step,) = (line for line in lines if line.split()[-5:] == ["on", "a", "lane,", "median", "step"])
     assert "slower" in step
     assert lines[0] == "Verdict"
-    assert lines[1].startswith("Steps take ")
+    assert lines[1].startswith("Likely: steps take ")
     assert lines.index("Comparability") <= 7
     assert any(line.startswith("micro-batches of a step  4  8  large") for line in lines)
-    found = as_json(*runs, *gates, code=4)
+    found = as_json(*runs, *allowed, code=4)
     assert len(found["failures"]) == 1
     row = found["tables"]["steps"][0]
     assert step.split()[:2] == [f"{row[run] / 1e6:.3f}" for run in "ab"]
@@ -65,7 +69,14 @@ def test_what_got_slower_is_printed_and_a_gate_that_fails_ends_with_four(runs: t
 
 
 def test_what_got_faster_fails_no_limit_from_above(runs: tuple[Path, Path]) -> None:
-    assert call("compare", *reversed(runs), "--fail-on", "step>10%").code == 0
+    allowed = ("--allow-different", "work")
+    assert call("compare", *reversed(runs), "--fail-on", "step>10%", *allowed).code == 0
+
+
+def test_patterns_without_quotes_are_told() -> None:
+    done = call("compare", PIPELINE, PIPELINE, PIPELINE, PIPELINE)
+    assert done.code == 2
+    assert "quote patterns of several reports" in done.stderr
 
 
 def test_an_invalid_gate_is_refused() -> None:
@@ -101,7 +112,8 @@ def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: P
 
 def test_a_page_is_written(runs: tuple[Path, Path], tmp_path: Path) -> None:
     page = tmp_path / "change.html"
-    done = succeed("compare", *runs, "-o", page, "--title", "A <new> kernel", "--fail-on", "step>1000%")
+    options = ("--title", "A <new> kernel", "--fail-on", "step>1000%", "--allow-different", "work")
+    done = succeed("compare", *runs, "-o", page, *options)
     assert f"Wrote {page} (" in done.stderr
     assert done.stdout.startswith("Verdict\n")
     text = page.read_text()
@@ -152,3 +164,16 @@ def test_good_runs_of_other_work_are_refused(good: Path) -> None:
     assert_refused(
         done, "the runs in A are of different work: run 1 and run 2 differ in micro-batches of a step"
     )
+
+
+def test_a_slow_link_explains_the_longer_steps_and_the_bubble(tmp_path: Path) -> None:
+    fixed = "--pp 2 --machines 2 --steps 4 --layers 1 --micro-batches 4 --no-truth"
+    for name, link in (("a", "--seed 1"), ("b", "--seed 2 --slow-link 0,1=20")):
+        simulate([str(tmp_path / name), *fixed.split(), *link.split()])
+    found = {row["kind"]: row for row in as_json(tmp_path / "a", tmp_path / "b")["tables"]["verdict"]}
+    assert found["link"]["line"].startswith(
+        "Likely: messages rank 0 -> rank 1 (node0 GPU 0 -> node1 GPU 0) need"
+    )
+    assert found["link"]["gain_ns"] == pytest.approx(found["step"]["gain_ns"], rel=0.05)
+    assert found["bubble"]["line"].endswith("; other lines explain most.")
+    assert found["bubble"]["gain_ns"] < 0.2 * found["step"]["gain_ns"]

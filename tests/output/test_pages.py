@@ -209,7 +209,9 @@ def test_the_page_needs_no_network_and_no_script(page: str) -> None:
 
 def test_findings_link_to_their_evidence(page: str) -> None:
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(re.findall(r' id="([^"]+)"', page))
-    assert re.search(r"Rank 5 \(stage 2\) computes 2\d % longer.*?evidence: <a href=\"#ranks-rank-5\">", page)
+    assert re.search(
+        r"Likely: rank 5 \(stage 2\) computes 2\d % longer.*?evidence: <a href=\"#ranks-rank-5\">", page
+    )
     assert re.search(r"<summary>\d+ rows? without a difference</summary>", page)
 
 

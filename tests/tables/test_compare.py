@@ -193,7 +193,7 @@ def test_a_slow_rank_is_named_and_the_others_are_folded() -> None:
     assert kinds(findings) == [("rank", "rank 5")]
     (rank,) = (finding for finding in findings if finding.kind == "rank")
     assert rank.excess_fraction == pytest.approx(0.25, abs=0.02)
-    assert (rank.stage, rank.confidence, rank.since_step) == (2, "certain", None)
+    assert (rank.stage, rank.confidence, rank.since_step) == (2, "likely", None)
     assert "7 ranks within noise" in findings[-1].text
 
 
