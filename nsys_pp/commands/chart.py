@@ -62,16 +62,21 @@ def chart(
     result = build_pipeline(
         Batch(inputs, options), options, check=lambda paths: check_output(target, force=force, inputs=paths)
     )
-    training = result.training
-    EXPORTERS[format].write(
-        training, target, ExportOptions(force=force, title=title, verdict=tuple(result.verdict.lines))
+    export_options = ExportOptions(
+        force=force,
+        title=title,
+        verdict=result.verdict,
+        has_all_steps=options.get("steps") is not None,
     )
+    training = result.training
+    written = EXPORTERS[format].write(training, target, export_options)
+    step_count = training.steps["step"].n_unique()
     return ChartResult(
         output=target,
-        jobs=len(training.jobs),
+        jobs=written.files[0].row_count,
         lanes=len(training.lanes),
-        steps=training.steps["step"].n_unique(),
-        notes=training.notes,
+        steps=step_count if format == "html" or export_options.has_all_steps else min(step_count, 1),
+        notes=[*written.notes, *training.notes],
         verdict=result.verdict,
         skipped=result.skipped,
         row_counts=result.row_counts,

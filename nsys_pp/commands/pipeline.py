@@ -15,7 +15,7 @@ from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.table import Absence, fill_tables
 from nsys_pp.frames.training import SCHEDULED_KINDS, Training
-from nsys_pp.frames.verdict import Verdict
+from nsys_pp.frames.verdict import NO_VERDICT, Verdict
 from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.options import DATA_TYPES
@@ -403,7 +403,8 @@ def export_jobs(
         title=title,
         devices=None if devices is None else tuple(sorted(devices)),
         sources=tuple(sources),
-        verdict=tuple(result.verdict.lines) if "verdict" in exporter.options else (),
+        verdict=result.verdict if "verdict" in exporter.options else NO_VERDICT,
+        has_all_steps=options.get("steps") is not None,
     )
     written = exporter.write(result.training, target, export_options)
     return ExportJobsResult(

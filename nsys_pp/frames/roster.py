@@ -17,6 +17,7 @@ MOST_RANKS = 1 << 20
 # Sources of ranks that are not recorded: the natural order of files with one GPU process each; the order of
 # GPUs, and where unknown the natural order of machines.
 FILE_ORDER, GPU_ORDER, MACHINE_ORDER = "file order", "GPU order", "machine and GPU order"
+GIVEN_LAYOUT = "--layout"  # source of stages
 
 ROSTER = build_schema(
     {  # one row per report, process and device; by these
@@ -39,7 +40,7 @@ ROSTER = build_schema(
         "stage": pl.Int64,  # pipeline-parallel coordinate (pp)
         "tensor": pl.Int64,  # tensor-parallel coordinate (tp)
         "replica": pl.Int64,  # data-parallel coordinate (dp)
-        "stage_source": pl.String,  # "--layout"; or "NVTX": names of ranges and marks
+        "stage_source": pl.String,  # `GIVEN_LAYOUT`; or "NVTX": names of ranges and marks
         "stage_count": pl.Int64,  # stages of the run, also those without a report; null where unknown
         "run_size": pl.Int64,  # ranks of the run, likewise
     },

@@ -346,9 +346,9 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "overheads": OVERHEAD_SUMS,
 }
 
-# Sources of stages that are inferred: the order of first forwards; the ranks that NCCL recorded as peers of
-# messages.
-FIRST_FORWARDS, MESSAGE_PEERS = "first forwards", "message peers"
+# Sources of stages that are inferred: how many forwards each rank runs before its first backward, the order
+# of first forwards, and the ranks that NCCL recorded as peers of messages.
+WARM_UPS, FIRST_FORWARDS, MESSAGE_PEERS = "warm-ups", "first forwards", "message peers"
 
 LANES = build_schema(
     {  # one row per GPU process, in display order: stage, replica, tensor, rank
@@ -360,7 +360,8 @@ LANES = build_schema(
         "gpu": pl.String,
         "rank": pl.Int64,  # null where unknown
         "stage": pl.Int64,  # null where unknown
-        "stage_source": pl.String,  # "--layout", "NVTX", "job names", `MESSAGE_PEERS`, or `FIRST_FORWARDS`
+        # `GIVEN_LAYOUT`, "NVTX", "job names", `MESSAGE_PEERS`, `WARM_UPS`, or `FIRST_FORWARDS`
+        "stage_source": pl.String,
         "stage_count": pl.Int64,  # stages of the run, also those without a report; null where unknown
         "run_size": pl.Int64,  # ranks of the run, likewise
         "replica": pl.Int64,

@@ -85,3 +85,6 @@ class Verdict(Struct, frozen=True, kw_only=True):
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the findings as plain types, for JSON."""
         return [{"line": finding.line, **asdict(finding)} for finding in self.findings]
+
+
+NO_VERDICT = Verdict()

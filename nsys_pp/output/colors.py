@@ -96,6 +96,7 @@ HATCHES = {
     "message": _SLASH + _BACKSLASH,
     "collective": "M0 3h6M3 0v6",
     "copy": "M1 2h2M4 5h2",
+    "data": "M0 1h6M0 3h6M0 5h6",
     "send": _SLASH,
     "receive": _SLASH,
 }
@@ -105,9 +106,13 @@ SHADES = 4
 SHADE_STEP = 0.17  # share of white that each shade adds
 
 
+# Keys without an own color in charts: what is in no job is compute, as in bars.
+_SAME_AS = {"send_receive": "communication", "other": "compute"}
+
+
 def color_of(key: str) -> str:
     """Return the color of a kind of job or a cause."""
-    return COLORS["communication" if key == "send_receive" else key].rgb
+    return COLORS[_SAME_AS.get(key, key)].rgb
 
 
 def mix(color: str, other: str, share: float) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
+from nsys_pp.frames.verdict import NO_VERDICT, Verdict
 from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.registry import import_on_call
 
@@ -44,14 +45,16 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     Attributes:
         force: Replace files that exist.
         title: Heading of the output. Default: the name of the output without its suffix.
-        verdict: Findings on the run, as sentences.
+        verdict: Findings on the run.
+        has_all_steps: A picture draws all steps, not only one of them (`choose_step`).
         devices: Include only these GPUs, in this order (index per machine, as in nvidia-smi).
         sources: The reports of the run.
     """
 
     force: bool = False
     title: str | None = None
-    verdict: tuple[str, ...] = ()
+    verdict: Verdict = NO_VERDICT
+    has_all_steps: bool = False
     devices: tuple[int, ...] | None = None
     sources: tuple[ExportSource, ...] = ()
 
@@ -121,29 +124,35 @@ class Exporter(Struct, frozen=True, kw_only=True):
     check: Callable[[Path, Sequence[Path], bool], None] = check_file
 
 
-def _build_chart(name: str, description: str, *, shows_verdict: bool = False) -> Exporter:
-    """Build the exporter of a chart format; a page shows the findings."""
+def _build_chart(name: str, description: str) -> Exporter:
 
     def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
         from nsys_pp.output.chart import CHARTS
+        from nsys_pp.output.chart.content import choose_step, list_named_lanes, select_step
 
-        shown = {"verdict": options.verdict} if shows_verdict else {}
+        step, count, notes = choose_step(training, options.verdict), training.steps["step"].n_unique(), []
+        if name != "html" and step is not None and not options.has_all_steps:
+            named = list_named_lanes(training.lanes, options.verdict.findings)
+            training = select_step(training, step, named=named)
+            notes = [f"only step {step} is drawn; `--steps` names others"] * (count > 1)
+            notes += training.notes
         with replace_file(path, force=options.force) as target, open_output(target) as stream:
-            CHARTS[name](training, stream, title=options.title or path.stem, **shown)
-        return ExportResult(files=(ExportedFile(path=path, row_count=len(training.jobs)),))
+            CHARTS[name](training, stream, title=options.title or path.stem, verdict=options.verdict)
+        files = (ExportedFile(path=path, row_count=len(training.jobs)),)
+        return ExportResult(files=files, notes=tuple(notes))
 
     return Exporter(
         name=name,
         description=description,
         suffixes=(f".{name}",),
-        options=frozenset({"title", "verdict"} if shows_verdict else {"title"}),
+        options=frozenset({"title", "verdict"}),
         needs_jobs=False,
         write=write,
     )
 
 
 _EXPORTERS = (
-    _build_chart("html", "chart as a page to zoom and search in", shows_verdict=True),
+    _build_chart("html", "chart as a page to zoom and search in"),
     _build_chart("svg", "chart as a vector picture"),
     _build_chart("png", "chart as a picture"),
     Exporter(

@@ -14,7 +14,15 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
 from nsys_pp.frames.launchers import Rank
 from nsys_pp.frames.report import Session
-from nsys_pp.frames.roster import FILE_ORDER, ROSTER, Identity, ProcessDevice, capture_window, share_origin
+from nsys_pp.frames.roster import (
+    FILE_ORDER,
+    GIVEN_LAYOUT,
+    ROSTER,
+    Identity,
+    ProcessDevice,
+    capture_window,
+    share_origin,
+)
 from nsys_pp.roster.identity import (
     COORDINATE_AXES,
     gpu_processes,
@@ -370,7 +378,7 @@ def _add_layout(roster: pl.DataFrame, identities: Sequence[Identity], layout: La
     columns = [located[axis].alias(ours) for ours, axis in COORDINATE_AXES.items()]
     is_located = pl.col("rank").is_not_null()
     return roster.with_columns(columns).with_columns(
-        stage_source=pl.when(is_located).then(pl.lit("--layout")),
+        stage_source=pl.when(is_located).then(pl.lit(GIVEN_LAYOUT)),
         stage_count=pl.when(is_located).then(layout.pp),
         run_size=pl.when(is_located).then(count_ranks(layout)),
     )

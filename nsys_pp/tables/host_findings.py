@@ -9,12 +9,14 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.frames.clock import describe_groups
+from nsys_pp.frames.roster import GIVEN_LAYOUT
 from nsys_pp.frames.training import (
     BUBBLE_CAUSES,
     CAUSE_WORDS,
     HOST_ACTIVITIES,
     HOST_ACTIVITY_COLUMNS,
     HOST_CAUSES,
+    SCHEDULED_KINDS,
     Training,
 )
 from nsys_pp.frames.verdict import Finding
@@ -30,6 +32,7 @@ from nsys_pp.tables.words import (
     name_lane,
     predict_gain,
 )
+from nsys_pp.training.lanes import find_stages_of_warm_ups
 from nsys_pp.training.whatif import MOST_UNKNOWN, Change, WhatIf, Work
 from nsys_pp.units import format_count
 
@@ -723,9 +726,43 @@ def describe_losses(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     ]
 
 
+def describe_layout(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Describe a `--layout` that the jobs contradict, which leaves all about stages and peers doubtful."""
+    training = evidence.training
+    jobs = training.jobs.filter(pl.col("kind").is_in(SCHEDULED_KINDS))
+    found = find_stages_of_warm_ups(jobs, training.steps, by=["lane"])
+    given = training.lanes.filter(stage_source=GIVEN_LAYOUT)
+    other = given.join(found, on="lane", suffix="_found").filter(pl.col("stage") != pl.col("stage_found"))
+    if other.is_empty() or evidence.missing_ranks:
+        return []
+    row = other.row(0, named=True)
+    return [
+        Finding(
+            kind="stages",
+            text=f"`--layout` contradicts the jobs: by the forwards before the first backward there are "
+            f"{row['stage_count_found']} stages, and {row['label']} is of stage {row['stage_found']}, not "
+            f"{row['stage']}",
+            confidence="likely",
+            subject="run",
+            sample_count=len(other),
+        )
+    ]
+
+
 def describe_missing(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Describe the missing ranks; runs without any, or with lanes of unknown rank, have no such finding."""
     missing = evidence.missing_ranks
+    training = evidence.training
+    if not missing and training.lanes.height == 1 and training.kernels["is_communication"].any():
+        return [
+            Finding(
+                kind="missing",
+                text="there are other ranks, which have no report here: waits for them are unknown",
+                confidence="likely",
+                subject="run",
+                sample_count=1,
+            )
+        ]
     if not missing:
         return []
     present = evidence.training.lanes["rank"].n_unique()

@@ -765,6 +765,7 @@ LAUNCH_TABLE = _define(
     ),
     needs=("api_calls",),
     totals=("count", *_COUNTS),
+    empty="no kernel has a known launch, or the clock of its GPU is off (`nsys-pp check`)",
 )
 
 

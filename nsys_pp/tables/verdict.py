@@ -232,6 +232,9 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
         evidence, lambda run: Change(run.unchanged.pieces, MOST * run.unchanged.kernels), most_ns
     )
     gain_ns = min(most_ns, max(0.0, half_ns - MOST * slow_ns))
+    gain = ""
+    if evidence.share(gain_ns) >= LEAST_GAIN:
+        gain = f"; with transfers half as long a step is about {format_time(gain_ns)} shorter"
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS
@@ -243,8 +246,8 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
         Finding(
             kind="communication",
             text=f"communication without compute is {format_share(evidence.share(total))} of a step"
-            f" ({', '.join(parts)} of {format_time(evidence.step_ns)}{waits})",
-            confidence="certain" if is_known or not evidence.missing_ranks else "likely",
+            f" ({', '.join(parts)} of {format_time(evidence.step_ns)}{waits}){gain}",
+            confidence="certain" if is_known else "likely",
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=evidence.share(gain_ns),
@@ -331,6 +334,8 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
         for finding in earlier
     )
     gain_ns = max(0.0, to_float(beyond_ns) - explained)
+    if min(gain_ns, explained) >= LEAST_GAIN * evidence.step_ns:
+        text += f"; {format_time(gain_ns)} of it is neither ideal nor in another line"
     return [
         Finding(
             kind="bubble",
@@ -812,6 +817,7 @@ FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     find_layout_conversions,
     host_findings.find_time_between,
     host_findings.describe_waits_for_requests,
+    host_findings.describe_layout,
     host_findings.describe_coverage,
     host_findings.describe_missing,
     host_findings.describe_losses,
@@ -826,7 +832,7 @@ OF_CAPTURE: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] =
     host_findings.describe_clocks,
 )
 # Kinds that limit what the others say.
-LIMITS = ("coverage", "missing", "losses", "clocks")
+LIMITS = ("stages", "coverage", "missing", "losses", "clocks")
 # Kinds that describe the run and name no object.
 CONTEXT = frozenset({"bubble", "requests", *LIMITS})
 _OF_ANY_GAIN = CONTEXT | {"communication", "idle"}  # their gain may be unknown
@@ -875,14 +881,15 @@ def build_verdict(training: Training, explanations: Explanations = NONE) -> Verd
     findings: list[Finding] = []
     for find in FINDERS if is_of_steps else OF_CAPTURE:
         findings += [finding for finding in find(evidence, findings) if _matters(evidence, finding)]
-    if evidence.is_inferred and is_of_steps:
+    wrong = [finding for finding in findings if finding.kind == "stages"]
+    if wrong or (evidence.is_inferred and is_of_steps):
         findings = [
             finding if finding.kind in LIMITS else replace(finding, confidence="guess")
             for finding in findings
         ]
     limits = [finding for finding in findings if finding.kind in LIMITS]
     clocks = [finding for finding in limits if finding.kind == "clocks"]
-    others = [finding for finding in limits if finding.kind != "clocks"]
+    others = [finding for finding in limits if finding.kind not in ("stages", "clocks")]
     ranked = [finding for finding in findings if finding.kind not in LIMITS]
     ranked.sort(key=lambda finding: (finding.kind in CONTEXT, -finding.gain_ns))
     if all(finding.kind in CONTEXT for finding in findings):
@@ -905,7 +912,7 @@ def build_verdict(training: Training, explanations: Explanations = NONE) -> Verd
     if not is_of_steps:
         ranked = [*others, *(finding for finding in ranked if finding not in others)]
     is_first = any(finding.bound_ns is None and finding.sample_count is not None for finding in clocks)
-    return Verdict(findings=tuple([*clocks, *ranked] if is_first else [*ranked, *clocks]))
+    return Verdict(findings=tuple([*wrong, *clocks, *ranked] if is_first else [*wrong, *ranked, *clocks]))
 
 
 def _matters(evidence: Evidence, finding: Finding) -> bool:

@@ -83,8 +83,8 @@ class _Run:
             OptionError: There are none.
         """
         one, _, other = asked.name.partition("-")
-        if not other:
-            raise OptionError(asked.option, f"invalid link in {asked.text!r}; expected e.g. `link=2-4`")
+        if not (one.isdigit() and other.isdigit()):
+            raise OptionError(asked.option, f"invalid link in {asked.text!r}; expected two ranks: `link=2-4`")
         found = self.find(asked, "rank", one)[0], self.find(asked, "rank", other)[0]
         if set(found) not in map(set, self.run.links.select("sender", "receiver").unique().rows()):
             raise OptionError(asked.option, f"no messages are known between the ranks in {asked.text!r}")
@@ -92,7 +92,7 @@ class _Run:
 
     def heal_lanes(self, asked: _Asked) -> Change:
         """Heal lanes by the other ranks of their stage; a whole stage, and ranks alone on theirs, by all."""
-        lanes = self.find(asked, _COLUMNS_OF.get(asked.subject, asked.subject), asked.name)
+        lanes = self.find(asked, _COLUMNS_OF[asked.subject], asked.name)
         others = [lane for lane in self.every if lane not in lanes]
         if not others:
             raise OptionError(asked.option, f"{asked.text!r} has no peers to be compared with")
@@ -104,8 +104,8 @@ class _Run:
         )
         return reduce(Change.__and__, healed)
 
-    def heal_host(self, asked: _Asked) -> Change:
-        lanes = self.find(asked, "rank", asked.name)
+    def heal_late(self, asked: _Asked) -> Change:
+        lanes = self.find(asked, _COLUMNS_OF[asked.subject], asked.name)
         return self.run.heal_time(lanes, [lane for lane in self.every if lane not in lanes], work="host")
 
     def heal_link(self, asked: _Asked) -> Change:
@@ -132,7 +132,7 @@ class _Run:
         return reduce(Change.__and__, (*healed, *links, *late))
 
     def scale_lanes(self, asked: _Asked) -> Change:
-        lanes = self.find(asked, _COLUMNS_OF.get(asked.subject, asked.subject), asked.name)
+        lanes = self.find(asked, _COLUMNS_OF[asked.subject], asked.name)
         work: Work = "host" if asked.subject == "host" else "compute"
         return self.run.scale(dict.fromkeys(lanes, asked.factor), work=work)
 
@@ -184,18 +184,19 @@ class _Run:
         return [_parse("heal", text) for text in (*texts, "data", "lengths")]
 
 
-_COLUMNS_OF = {"host": "rank", "gpu": "label"}  # of `LANES`, where it is not the subject
+# Columns of `LANES` with the names of lanes.
+_COLUMNS_OF = {"rank": "rank", "gpu": "label", "stage": "stage", "machine": "machine", "host": "rank"}
 _SUBJECTS: dict[str, dict[str, Callable[[_Run, _Asked], Change]]] = {
     "heal": {
-        **dict.fromkeys(("rank", "gpu", "stage", "machine"), _Run.heal_lanes),
-        "host": _Run.heal_host,
+        **dict.fromkeys(_COLUMNS_OF, _Run.heal_lanes),
+        "host": _Run.heal_late,
         "link": _Run.heal_link,
         "data": lambda of, _: of.run.scale(dict.fromkeys(of.every, 0.0), work="data"),
         "lengths": lambda of, _: of.run.even_lengths(),
         "all": _Run.heal_all,
     },
     "scale": {
-        **dict.fromkeys(("rank", "gpu", "stage", "machine", "host"), _Run.scale_lanes),
+        **dict.fromkeys(_COLUMNS_OF, _Run.scale_lanes),
         "link": _Run.scale_link,
         "kind": _Run.scale_kind,
     },
@@ -218,6 +219,20 @@ class Question(Struct, frozen=True, kw_only=True):
     balance: bool = False
     schedule: str | None = None
     micro_batches: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse invalid values before a report is read."""
+        assert self.asked is not None
+
+    @property
+    def asked(self) -> list[_Asked]:
+        """The changes of durations.
+
+        Raises:
+            OptionError: One is invalid.
+        """
+        texts = (("heal", self.heal), ("scale", self.scale))
+        return [_parse(option, text) for option, own in texts for text in own]
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -246,13 +261,10 @@ def answer(run: WhatIf, question: Question) -> Answer:
         OptionError: A value is invalid, or names nothing of the run.
         MissingDataError: There are no steps, or nothing can be predicted.
     """
-    texts = (("heal", question.heal), ("scale", question.scale))
-    asked = [_parse(option, text) for option, own in texts for text in own]
     if run.refusal:
-        raise MissingDataError(
-            f"nothing can be predicted: {run.refusal}",
-            "name the layout with `--layout`, record all ranks, or more steps (`--step-pattern` names them)",
-        )
+        reason, hint = run.refusal
+        raise MissingDataError(f"nothing can be predicted: {reason}", hint)
+    asked = question.asked
     of, has_order = _Run(run), not (question.schedule is None and question.micro_batches is None)
     is_open = not (asked or question.balance or has_order)
     chosen = of.list_heals() if is_open else asked
@@ -278,6 +290,13 @@ def answer(run: WhatIf, question: Question) -> Answer:
         rows = [*kept, _describe(run, "heal all", *run.predict(total))]
         names, notes = ["heal all"], [*notes, *_explain(run, kept, rows[-1][1])]
     else:
+        notes += [
+            f"`{name}` is of kernels and copies; the same of its host gains {format_share(share)} of a step: "
+            "`--heal data` or `--heal host=RANK`"
+            for name, one, row in zip(names, asked, rows, strict=False)
+            if one.option == "heal" and one.subject in {*_COLUMNS_OF} - {"host"} and row[3] < LEAST_GAIN
+            if (share := run.predict(of.heal_late(one))[1] / run.measured_ns) >= LEAST_GAIN
+        ]
         healed = reduce(Change.__and__, changes[: len(question.heal)], run.unchanged)
         total = reduce(Change.__mul__, changes[len(question.heal) : len(asked)], healed)
         if question.balance:  # of what is left

@@ -5,6 +5,8 @@ Its GPU processes, their pipeline stages, and which lane is a rank of an NCCL co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -14,7 +16,7 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER, list_missing_ranks
-from nsys_pp.frames.training import FIRST_FORWARDS, LANES, MESSAGE_PEERS, SCHEDULED_KINDS
+from nsys_pp.frames.training import FIRST_FORWARDS, LANES, MESSAGE_PEERS, SCHEDULED_KINDS, WARM_UPS
 
 _KEYS = ("report", "process_key", "device_id")
 _COORDINATES = ("rank", "stage", "replica", "tensor", "stage_source", "stage_count", "run_size")
@@ -44,8 +46,9 @@ def build_lanes(
 
     Stages are from the roster (`--layout`, or names written with NVTX); else from job names. If no stage is
     known, they are from the peers of messages, where NCCL recorded them (`find_stages_of_peers`); else from
-    the order of the first forwards of a step, by the median over steps. Where ranks are missing, whole stages
-    may be: then only if one number of stages fits the ranks.
+    the forwards before the first backward (`find_stages_of_warm_ups`); else from the order of the first
+    forwards of a step, by the median over steps. Where ranks are missing, whole stages may be: then only from
+    that order, if one number of stages fits the ranks.
 
     Args:
         roster: `ROSTER_WITH_BOUNDS`.
@@ -84,19 +87,23 @@ def build_lanes(
         earliest = jobs.group_by(_KEYS).agg(begin_ns=pl.col("start_ns").min())
         first = working.join(earliest, on=_KEYS, nulls_equal=True).sort("begin_ns")
         first = first.filter(pl.col("rank").is_first_distinct() | pl.col("rank").is_null())
-        by_time, unknown = _find_stages_of_first_forwards(first, jobs, steps, missing=missing)
-        notes += unknown
+        source, found = WARM_UPS, working.select(_KEYS).clear().with_columns(stage=None, stage_count=None)
+        if not missing:
+            found = find_stages_of_warm_ups(jobs.join(first, on=_KEYS, how="semi", nulls_equal=True), steps)
+        if found.is_empty():
+            source = FIRST_FORWARDS
+            found, unknown = _find_stages_of_first_forwards(first, jobs, steps, missing=missing)
+            notes += unknown
         of_rank = [
             pl.coalesce(name, pl.when(pl.col("rank").is_not_null()).then(pl.col(name).max().over("rank")))
             for name in ("stage", "grid_count")
         ]
-        by_time = by_time.rename({"stage_count": "grid_count"})
         named = (
-            _join(named.drop("stage"), by_time)
+            _join(named.drop("stage"), found.rename({"stage_count": "grid_count"}))
             .with_columns(of_rank)
             .with_columns(
                 stage_count=pl.coalesce("stage_count", "grid_count"),
-                stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(FIRST_FORWARDS)),
+                stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(source)),
             )
         )
     elif count := working["stage"].null_count():
@@ -232,6 +239,51 @@ def _find_stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
     count = pl.lit(stages).max()
     of_virtual = pl.when(pl.col("least") < count).then("least")
     return _join(named, held).select(*_KEYS, named_stage=pl.coalesce("stage", of_virtual), named_count=count)
+
+
+def find_stages_of_warm_ups(
+    jobs: pl.DataFrame, steps: pl.DataFrame | None, by: Sequence[str] = _KEYS
+) -> pl.DataFrame:
+    """Find stages by how many forwards each lane runs before its first backward, which no clock changes.
+
+    In 1F1B and ZB-H1, each stage runs one less than the one before it, and the last stage one; in interleaved
+    1F1B two less, and the last stage one and a multiple of the number of stages (Narayanan et al., 2021,
+    section 2.2; `megatron.core.pipeline_parallel.schedules`).
+
+    Args:
+        jobs: Jobs of `SCHEDULED_KINDS`: `by`, step, kind, start_ns and compute_start_ns.
+        steps: `by`, step and is_partial, of which the whole ones count; None: all do.
+        by: Columns of a lane.
+
+    Returns:
+        `by`, stage and stage_count; empty unless the lanes do the same in all steps and are two stages or
+        more, of as many lanes each.
+    """
+    at, is_backward = pl.coalesce("compute_start_ns", "start_ns"), pl.col("kind") == "backward"
+    whole = jobs.drop_nulls("step")
+    if steps is not None:
+        cut = steps.filter("is_partial").select(*by, "step")
+        whole = whole.join(cut, on=[*by, "step"], how="anti", nulls_equal=True)
+    is_early = (pl.col("kind") == "forward") & (at < at.filter(is_backward).min())
+    counts = (
+        whole.group_by(*by, "step")
+        .agg(is_early.sum().cast(pl.Int64).alias("count"), known=is_backward.any())
+        .group_by(by)
+        .agg(pl.col("count").first(), known=pl.col("known").all() & (pl.col("count").n_unique() == 1))
+    )
+    sizes = counts.group_by("count").len("size").sort("count", descending=True)
+    stage_count, less = len(sizes), -sizes["count"].diff().drop_nulls()
+    last = int(sizes["count"].min() or 0)  # type: ignore[arg-type]  # integers
+    is_pipeline = (
+        stage_count > 1
+        and counts["known"].all()
+        and not (whole["kind"] == "forward_backward").any()
+        and less.n_unique() == sizes["size"].n_unique() == 1
+        and (last == 1 if less[0] == 1 else less[0] == 2 and (last - 1) % stage_count == 0)
+    )
+    stage = pl.col("count").rank("dense", descending=True).cast(pl.Int64) - 1
+    found = counts.select(*by, stage=stage, stage_count=pl.lit(stage_count, pl.Int64))
+    return found if is_pipeline else found.clear()
 
 
 def _find_stages_of_first_forwards(

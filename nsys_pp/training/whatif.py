@@ -151,19 +151,37 @@ class WhatIf:
         return float(lanes["bound_ns"].to_numpy().max()) / self.measured_ns
 
     @cached_property
-    def refusal(self) -> str:
-        """Reason that nothing can be predicted; "" if it can."""
+    def refusal(self) -> tuple[str, str] | None:
+        """Reason that nothing can be predicted, and what would help; None if it can."""
         if (self.training.steps["source"] == "capture").all():
-            return "there are no steps to replay"
+            return "there are no steps to replay", "name the ranges that are steps with `--step-pattern`"
         if not self.graph.is_whole:
-            return "messages and collectives wait for each other in a circle"
+            return "messages and collectives wait for each other in a circle", "check `--layout`, if given"
         limits = (
-            (self.bound_fraction, MOST_UNKNOWN, "the clocks may be off by {} of a step"),
-            (self.unknown_fraction, MOST_UNKNOWN, "in {} of a step communication waits for unknown peers"),
-            (self.error_fraction, MOST_ERROR, "the replay of what was recorded misses the step by {}"),
+            (
+                self.bound_fraction,
+                MOST_UNKNOWN,
+                "the clocks may be off by {} of a step",
+                "capture more steps on all ranks at the same time: `nsys-pp align` shows the clocks",
+            ),
+            (
+                self.unknown_fraction,
+                MOST_UNKNOWN,
+                "in {} of a step communication waits for unknown peers",
+                "name the layout with `--layout`, add the reports of all ranks, or record NCCL's peers with "
+                "`nsys profile --trace=cuda,nvtx,nccl`",
+            ),
+            (
+                self.error_fraction,
+                MOST_ERROR,
+                "the replay of what was recorded misses the step by {}",
+                "`nsys-pp pipeline` shows what lies between the jobs",
+            ),
         )
-        share, _, words = next((limit for limit in limits if limit[0] > limit[1]), (0.0, 0.0, ""))
-        return words.format(f"{100 * share:.1f} %" if share < 1 else "more than all")
+        for share, most, words, hint in limits:
+            if share > most:
+                return words.format(f"{100 * share:.1f} %" if share < 1 else "more than all"), hint
+        return None
 
     def scale(
         self, factors: Mapping[int, float], *, work: Work = "compute", steps: Collection[int] | None = None

@@ -177,6 +177,6 @@ def test_with_clocks_far_apart_nothing_is_predicted(tmp_path: Path) -> None:
     simulate.main([*RUN.split(), "--brief-truth", str(tmp_path)])
     training = nsys_pp.pipeline(tmp_path).training
     lanes = training.lanes.with_columns(bound_ns=pl.lit(30_000_000, pl.Int64))
-    assert "the clocks may be off" in WhatIf(replace(training, lanes=lanes)).refusal
+    assert "the clocks may be off" in str(WhatIf(replace(training, lanes=lanes)).refusal)
     states = training.lane_states.with_columns(cause=pl.lit("message", training.lane_states["cause"].dtype))
-    assert "unknown" in WhatIf(replace(training, lane_states=states)).refusal
+    assert "`--layout`" in str(WhatIf(replace(training, lane_states=states)).refusal)

@@ -23,7 +23,9 @@ from nsys_pp.frames.training import (
     PAUSE_NS,
     RUN_JOBS,
     Training,
+    span_steps,
 )
+from nsys_pp.frames.verdict import Finding, Verdict
 from nsys_pp.output.colors import SHADES
 from nsys_pp.units import NS_PER_DAY
 
@@ -89,6 +91,34 @@ def name_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
         label=pl.col("label").str.strip_prefix(machine),
         gpu=pl.concat_str("machine", "gpu", separator=" · ", ignore_nulls=True),
     )
+
+
+def choose_step(training: Training, verdict: Verdict) -> int | None:
+    """Choose the step to show of a run: the one of the first finding, else the complete one of median length.
+
+    None without steps.
+    """
+    spans = span_steps(training.steps).sort(pl.col("end_ns") - pl.col("start_ns"), "step")
+    for finding in verdict.findings[:1]:
+        named = finding.since_step if finding.step is None else finding.step
+        if named in spans["step"]:
+            return named
+    whole = spans.filter(~pl.col("is_partial"))["step"]
+    return int(whole[len(whole) // 2]) if len(whole) else next(iter(spans["step"]), None)
+
+
+def list_named_lanes(lanes: pl.DataFrame, findings: Sequence[Finding]) -> list[int]:
+    """List the lanes of the ranks, stages, machines and links of findings."""
+    named: list[int] = []
+    for finding in findings:
+        is_named = {
+            "rank": pl.col("label") == finding.label,
+            "link": pl.col("label").is_in((finding.label or "").split(" -> ")),
+            "stage": pl.col("stage") == finding.stage,
+            "machine": pl.col("machine") == finding.label,
+        }.get(finding.subject, pl.lit(value=False))
+        named += lanes.filter(is_named)["lane"].to_list()
+    return named
 
 
 def used_kinds(bars: pl.DataFrame, transfers: pl.DataFrame) -> list[str]:

@@ -30,11 +30,14 @@ from nsys_pp.frames.training import (
     Training,
     span_steps,
 )
+from nsys_pp.frames.verdict import NO_VERDICT, Verdict
 from nsys_pp.output.chart.content import (
     build_bars,
     build_bubbles,
+    choose_step,
     describe_missing,
     describe_run,
+    list_named_lanes,
     name_kinds,
     name_lanes,
     time_span,
@@ -59,14 +62,14 @@ _SCRIPTS = (
 )
 
 
-def write_html(training: Training, output: BinaryIO, *, title: str, verdict: Sequence[str] = ()) -> None:
+def write_html(training: Training, output: BinaryIO, *, title: str, verdict: Verdict = NO_VERDICT) -> None:
     """Write the chart of a training as one HTML page.
 
     Args:
         training: The run. Without lanes or jobs, the page shows the reason instead of a chart.
         output: A binary stream.
         title: Heading of the page.
-        verdict: Findings below the heading, as sentences.
+        verdict: Findings below the heading; of the first one, the step is in view, and its ranks are marked.
 
     Raises:
         NsysPPError: Bokeh is not installed.
@@ -106,19 +109,20 @@ def wrap_scripts(scripts: Sequence[str]) -> str:
 
 
 def describe_page(
-    training: Training, *, title: str, verdict: Sequence[str] = (), unfolded: Sequence[int] = ()
+    training: Training, *, title: str, verdict: Verdict = NO_VERDICT, unfolded: Sequence[int] = ()
 ) -> dict[str, Any]:
     """Describe the data of the page, ready for JSON; times are ns since `training.zero_ns`.
 
     Args:
         training: The run.
         title: Heading of the page.
-        verdict: Findings below the heading, as sentences.
+        verdict: Findings, as of `write_html`.
         unfolded: Stages whose ranks are all shown at first, also in a run of many ranks.
     """
     bars, bubbles = build_bars(training), build_bubbles(training)
     lanes, spans = training.lanes, span_steps(training.steps).sort("start_ns", "step")
     first, last = time_span(training, bars)
+    named = list_named_lanes(lanes, verdict.findings[:1])
     names, name_codes = pack_strings(bars["name"])
     labels, label_codes = pack_strings(bars["label"])
     roles, role_codes = pack_strings(bars["role"])
@@ -126,7 +130,8 @@ def describe_page(
     return {
         "title": title,
         "facts": describe_run(training),
-        "verdict": list(verdict),
+        "verdict": verdict.lines,
+        "opensOn": choose_step(training, verdict),
         "notes": training.notes,
         "missing": describe_missing(training),
         "first": first - training.zero_ns,
@@ -146,7 +151,11 @@ def describe_page(
         "hatchSize": HATCH_PX,
         "hasMessages": training.transfers.height > 0 or bool(bars["is_message"].any()),
         "lanes": pl.concat(
-            [name_lanes(lanes), lanes[["rank", "stage", "replica", "tensor"]]], how="horizontal"
+            [
+                name_lanes(lanes),
+                lanes.select("rank", "stage", "replica", "tensor", isNamed=pl.col("lane").is_in(named)),
+            ],
+            how="horizontal",
         ).to_dicts(),
         "unfolded": list(unfolded),
         "runSteps": spans.select(

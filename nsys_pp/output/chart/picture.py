@@ -7,7 +7,7 @@ of texts are estimated, as the font is the viewer's. The same training makes the
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from itertools import accumulate
 from typing import Any, BinaryIO
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, Training, span_steps
+from nsys_pp.frames.verdict import NO_VERDICT, Verdict
 from nsys_pp.output.chart.content import (
     build_bars,
     build_bubbles,
     describe_missing,
     describe_run,
+    list_named_lanes,
     name_kinds,
     name_lanes,
     time_span,
@@ -34,8 +36,8 @@ from nsys_pp.output.tables.text import clean
 from nsys_pp.output.trace.tracks import round_up
 
 WIDTH, LEFT, MARGIN = 1600, 190, 14  # of the picture, of the labels of lanes, and around texts and lanes
-_TOP = 96  # y of the first lane, below title, time axis and steps
-_STEP_TOP = 72  # y of the row of steps
+_STEP_TOP, _BELOW = 72, 24  # y of the row of steps without findings, and of the first lane below it
+_FINDING = 15  # height of the line of a finding
 _STAGE_GAP = 8
 _ROW = 18  # height of the row of steps, and of a row of the legend
 _MOST_ARROWS = 2500  # more are indistinguishable
@@ -43,7 +45,7 @@ _MOST_JOBS = (
     3_000  # of a chart in a notebook: an SVG of more is slow to draw, and bars would be thinner than a pixel
 )
 _LEAST_LINED = 3  # pixels; narrower bars have no white outline
-_TEXT, _MUTED, _LINE, _BAND = "#1c2430", "#5d6877", "#dde2e8", "#f6f7f9"
+_TEXT, _MUTED, _LINE, _BAND, _ACCENT = "#1c2430", "#5d6877", "#dde2e8", "#f6f7f9", "#d6246e"
 _FONTS = "'DejaVu Sans', Roboto, Arial, 'Liberation Sans', 'Noto Sans', sans-serif"
 _PROBE = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" font-family="{}"><text y="9">{}'
@@ -52,18 +54,19 @@ _PROBE = (
 _Array = NDArray[Any]
 
 
-def write_svg(training: Training, output: BinaryIO, *, title: str) -> None:
+def write_svg(training: Training, output: BinaryIO, *, title: str, verdict: Verdict = NO_VERDICT) -> None:
     """Write the chart of a training as SVG; jobs of one kind are in one group (`jobs-forward`).
 
     Args:
         training: The run. Without lanes or jobs, the picture shows the reason instead of a chart.
         output: A binary stream.
         title: Heading of the picture.
+        verdict: Findings below it; the ranks of the first one are marked.
     """
-    output.write(_draw(training, title).encode())
+    output.write(_draw(training, title, verdict).encode())
 
 
-def write_png(training: Training, output: BinaryIO, *, title: str) -> None:
+def write_png(training: Training, output: BinaryIO, *, title: str, verdict: Verdict = NO_VERDICT) -> None:
     """Write the chart of a training as PNG, as `write_svg` draws it, with two pixels for one.
 
     Raises:
@@ -74,24 +77,24 @@ def write_png(training: Training, output: BinaryIO, *, title: str) -> None:
     empty, text = (svg_to_bytes(_PROBE.format(_FONTS, letter)) for letter in ("", "M"))
     if empty == text:
         raise NsysPPError("charts as PNG need a font, and this machine has none", "write an `.svg`")
-    output.write(svg_to_bytes(_draw(training, title), zoom=2))
+    output.write(svg_to_bytes(_draw(training, title, verdict), zoom=2))
 
 
 def draw_small_chart(training: Training) -> str:
     """Draw the chart of a run as SVG for a notebook; "" if it has no jobs or too many."""
     if not 0 < len(training.jobs) <= _MOST_JOBS:
         return ""
-    return _draw(training, "").replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+    return _draw(training, "", NO_VERDICT).replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
 
 
-def _draw(training: Training, title: str) -> str:
+def _draw(training: Training, title: str, verdict: Verdict) -> str:
     bars, bubbles = build_bars(training), build_bubbles(training)
     legend = _arrange_legend(training, bars, bubbles)
     below = _ROW * len(legend) + MARGIN
     has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
-    picture = _Picture(training, time_span(training, bars), below, has_messages)
+    picture = _Picture(training, time_span(training, bars), len(verdict.lines), below, has_messages)
     picture.draw_axis()
-    picture.draw_lanes(training.lanes)
+    picture.draw_lanes(training.lanes, list_named_lanes(training.lanes, verdict.findings[:1]))
     picture.draw_bubbles(bubbles)
     picture.draw_steps(training.steps, span_steps(training.steps).sort("start_ns", "step"))
     picture.draw_jobs(bars, has_arrows=training.transfers.height > 0)
@@ -100,7 +103,9 @@ def _draw(training: Training, title: str) -> str:
     room = WIDTH - 2 * MARGIN
     picture.write(MARGIN, 20, title, size=14, room=room, is_bold=True)
     picture.write(MARGIN, 39, "  ·  ".join(describe_run(training)), size=10, room=room, color=_MUTED)
-    picture.write(MARGIN, 84, describe_missing(training), size=11, room=room)
+    for number, line in enumerate(verdict.lines):
+        picture.write(MARGIN, 56 + _FINDING * number, line, size=10, room=room)
+    picture.write(MARGIN, picture.step_top + 12, describe_missing(training), size=11, room=room)
     for number, row in enumerate(legend):
         y = picture.height_px - below + MARGIN / 2 + _ROW * number
         for x, fill, text in row:
@@ -135,7 +140,14 @@ def _arrange_legend(
 class _Picture:
     """The shapes of a picture, and the places of lanes and times in it."""
 
-    def __init__(self, training: Training, span: tuple[int, int], below_px: int, has_messages: bool) -> None:
+    def __init__(
+        self,
+        training: Training,
+        span: tuple[int, int],
+        finding_count: int,
+        below_px: int,
+        has_messages: bool,
+    ) -> None:
         self._shapes: list[str] = []
         self._texts: list[str] = []  # above all shapes
         self._zero_ns = training.zero_ns
@@ -145,8 +157,10 @@ class _Picture:
         gaps = _STAGE_GAP * np.cumsum(np.diff(stage, prepend=stage[:1]) != 0)
         count = max(1, len(stage))
         self._size = float(np.clip(900 / count, 30 if count <= 64 else 22, 76))  # height of a lane
-        self.height_px = int(np.ceil(_TOP + count * self._size + float(gaps.max(initial=0)) + below_px))
-        self._tops = _TOP + np.arange(len(stage)) * self._size + gaps
+        self.step_top = _STEP_TOP + _FINDING * finding_count
+        first = self.step_top + _BELOW
+        self.height_px = int(np.ceil(first + count * self._size + float(gaps.max(initial=0)) + below_px))
+        self._tops = first + np.arange(len(stage)) * self._size + gaps
         self._pad = 4.0 if self._size >= 40 else 0.08 * self._size  # above and below the contents of a lane
         inner = self._size - 2 * self._pad
         self._message = 0.16 * inner if has_messages else 0.0  # of the row of sends, and of that of receives
@@ -159,13 +173,14 @@ class _Picture:
         step = round_up(-(-(last - first) // 9))
         ticks = np.arange(-(-first // step) * step, last + 1, step)
         bottom = float(self._tops[-1]) + self._size
-        self.write(12, _STEP_TOP + _ROW / 2, "time since the start of the run", size=9, color=_MUTED)
+        self.write(12, self.step_top + _ROW / 2, "time since the start of the run", size=9, color=_MUTED)
         for tick, x in zip(ticks.tolist(), self._find_x(pl.Series(ticks + self._zero_ns)), strict=True):
-            self.add_boxes("", x - 0.4, x + 0.4, _STEP_TOP - 6, bottom - _STEP_TOP + 6, _LINE)
-            self.write(x, _STEP_TOP - 13, format_time(tick, step), size=9.5, color=_MUTED, anchor="middle")
+            top = self.step_top - 6
+            self.add_boxes("", x - 0.4, x + 0.4, top, bottom - top, _LINE)
+            self.write(x, top - 7, format_time(tick, step), size=9.5, color=_MUTED, anchor="middle")
 
-    def draw_lanes(self, lanes: pl.DataFrame) -> None:
-        """Draw the label and the background band of each lane."""
+    def draw_lanes(self, lanes: pl.DataFrame, named: Collection[int]) -> None:
+        """Draw the label, marked where the verdict names it, and the background band of each lane."""
         stages, right = lanes["stage"].to_list(), WIDTH - MARGIN
         for lane, (label, gpu) in enumerate(name_lanes(lanes).iter_rows()):
             top = float(self._tops[lane])
@@ -179,7 +194,15 @@ class _Picture:
             has_both = bool(gpu) and self._size >= 32
             if has_both:
                 self.write(76, middle + 8, gpu, size=8.5, color=_MUTED, room=LEFT - 84)
-            self.write(76, middle - 6 * has_both, label, size=min(10.0, self._size * 0.6), room=LEFT - 84)
+            self.write(
+                76,
+                middle - 6 * has_both,
+                label,
+                size=min(10.0, self._size * 0.6),
+                room=LEFT - 84,
+                color=_ACCENT if lane in named else _TEXT,
+                is_bold=lane in named,
+            )
 
     def draw_bubbles(self, bubbles: pl.DataFrame) -> None:
         """Shade bubbles by cause."""
@@ -194,12 +217,12 @@ class _Picture:
         end_ns = spans.select(pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))).to_series()
         left, right = self._find_x(spans["start_ns"]), self._find_x(end_ns)
         fills = np.array(["#dce4ed", "#e9eef4"])[np.arange(spans.height) % 2]
-        self.add_boxes("steps", left, right, _STEP_TOP, _ROW, fills)
+        self.add_boxes("steps", left, right, self.step_top, _ROW, fills)
         texts = [
             f"{'inferred ' * is_inferred}step {step}{' (cut)' * is_cut}"
             for step, is_cut, is_inferred in spans.select("step", "is_partial", "is_inferred").iter_rows()
         ]
-        self._label(texts, left, right, _STEP_TOP, _ROW, [_TEXT] * spans.height)
+        self._label(texts, left, right, self.step_top, _ROW, [_TEXT] * spans.height)
         x, top = self._find_x(steps["start_ns"]), self._tops[steps["lane"].to_numpy()]
         self.add_boxes("step-lines", x - 0.4, x + 0.4, top, self._size, "#b4bdc9")
 
@@ -226,12 +249,12 @@ class _Picture:
 
     def draw_edges(self, bubbles: pl.DataFrame) -> None:
         """Draw the bubbles that bars hide, at the lower edge of the bars."""
-        height = self._bar * 0.1
+        height = self._bar * 0.3
         for cause in used_causes(bubbles):
             own = bubbles.filter(pl.col("cause") == cause)
             top = self._tops[own["lane"].to_numpy()] + self._pad + self._bar - height
             left, right = self._find_x(own["start_ns"]), self._find_x(own["end_ns"])
-            self.add_boxes(f"edges-{cause}", left, right, top, height, _fill_bubble(cause), is_lined=True)
+            self.add_boxes(f"edges-{cause}", left, right, top, height, _fill_bubble(cause))
 
     def draw_messages(self, transfers: pl.DataFrame) -> None:
         """Draw the kernels of messages, their waits hatched, and an arrow per transfer."""

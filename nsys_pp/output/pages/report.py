@@ -9,6 +9,7 @@ import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import compress
 from typing import Any, BinaryIO
 
 import polars as pl
@@ -17,8 +18,8 @@ from msgspec import Struct
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.table import FilledTable, ShownStep
 from nsys_pp.frames.training import BUBBLE_CAUSES, HOST_CAUSES, Training
-from nsys_pp.frames.verdict import Finding, Verdict
-from nsys_pp.output.chart.content import select_step
+from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
+from nsys_pp.output.chart.content import list_named_lanes, select_step
 from nsys_pp.output.chart.page import describe_page, embed_json, pack_table, round_exact, split_page
 from nsys_pp.output.colors import color_of
 from nsys_pp.output.pages.page import (
@@ -340,7 +341,7 @@ def _draw_charts(source: PageSource) -> Drawn:
     """Draw a typical step and the longest one: pages of `nsys_pp.output.chart`, each in a frame."""
     if not source.steps:
         return Drawn(absent="No step was found: no kernel ran in one.")
-    named = [finding.lane for finding in source.verdict.findings if finding.lane is not None]
+    named = list_named_lanes(source.training.lanes, source.verdict.findings)
     unfolded = (
         source.training.lanes.drop_nulls("stage")
         .filter(pl.len().over("stage") <= _MOST_UNFOLDED)
@@ -358,7 +359,7 @@ def _draw_charts(source: PageSource) -> Drawn:
         )
         try:
             training = select_step(source.training, shown.step, named=named)
-            page = describe_page(training, title=title, verdict=source.verdict.lines, unfolded=unfolded)
+            page = describe_page(training, title=title, verdict=source.verdict, unfolded=unfolded)
             packed[f"chart-{shown.role}"] = _pack_text(embed_json(page))
         except NsysPPError as refused:
             figures.append(f'<h3>{title}</h3><p class="absent">{format_text(str(refused))}</p>{place}')
@@ -434,9 +435,9 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
         "first": next(filter({*names}.__contains__, of_findings), names[0]),
         "cool": color_of("forward"),
         "named": [
-            {"lane": finding.lane, "since": finding.since_step, "step": finding.step}
+            {"lane": lane, "since": finding.since_step, "step": finding.step}
             for finding in source.verdict.findings
-            if finding.lane is not None
+            for lane in list_named_lanes(lanes, [finding])
         ],
         "shown": {shown.role: shown.step for shown in source.steps},
         "traceLinks": None
@@ -522,12 +523,17 @@ def _draw_stragglers(source: PageSource) -> Drawn:
 
 def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
     """Draw a rank, stage or link; the table compares all steps, the verdict also those since a change."""
-    excess, place = row["excess_fraction"] or 0.0, ("straggler", row["what"], row["label"])
-    finding = next(
-        (one for one in source.verdict.findings if (one.kind, one.subject, one.label) == place), None
+    excess, findings = row["excess_fraction"] or 0.0, source.verdict.findings
+    is_named = (
+        one.kind in ("straggler", "link") and (one.subject, one.label) == (row["what"], row["label"])
+        for one in findings
     )
-    is_slow = bool(row["is_slow"]) or finding is not None
-    text = format_change(excess, row["noise_fraction"]) + ", slow" * is_slow
+    finding = next(compress(findings, is_named), None)
+    text = format_change(excess, row["noise_fraction"])
+    if finding is not None:
+        text += ", slow"
+    elif row["is_slow"]:
+        text += ", beyond noise" + "; a step gains too little for a finding" * (len(findings) < MOST_LINES)
     if row["what"] == "link":
         value, usual = (format_duration(round(row[name])) for name in ("value_ns", "usual_ns"))
         text = f"{value} instead of {usual}, {text}"
@@ -535,9 +541,9 @@ def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
         text += f" since step {finding.since_step}"
     return Bar(
         label=row["label"],
-        pieces=(Piece(key="bubble" if is_slow else "", value=excess, text=text),),
+        pieces=(Piece(key="" if finding is None else "bubble", value=excess, text=text),),
         text=text,
-        is_marked=is_slow,
+        is_marked=finding is not None,
         row=name_row("stragglers", row["label"]),
     )
 

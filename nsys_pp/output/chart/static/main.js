@@ -23,11 +23,8 @@ function readChart() {
     return index;
   };
   let reach = -Infinity;
-  const finding = (packed.verdict[0] ?? '').toLowerCase().replace(/^(likely|guess): /, '').replace(/^the host of /, '');
-  const begins = (name) => finding.startsWith(`${name} `);
   return {
     ...packed, ...tables, isMessage,
-    isNamed: packed.lanes.map(({ label, stage }) => begins(label.toLowerCase()) || (stage !== null && begins(`stage ${stage}`))),  // by the first finding
     intervals: {
       jobs: indexJobs(0), messages: indexJobs(1), bubbles: indexTable(bubbles, 'lane'), ideal: indexTable(ideal, 'lane'), steps: indexTable(steps, 'lane'),
       send: indexIntervals(count, transfers.sender, (row) => transfers.send_start[row], (row) => transfers.send_end[row], transfers.length),
@@ -86,7 +83,7 @@ async function start() {
   const dark = matchMedia('(prefers-color-scheme: dark)');
   applyTheme(dark.matches ? 'dark' : 'light');
   await plot.show();
-  const step = chart.runSteps.length > 1 && chooseStep(chart);
+  const step = chart.runSteps.length > 1 && chart.runSteps.find(({ step }) => step === chart.opensOn);
   if (step) chart.view.set(step.start - 0.03 * (step.end - step.start), step.end + 0.03 * (step.end - step.start));
 
   const hover = (at, event) => {
@@ -108,13 +105,6 @@ async function start() {
   $('fit').addEventListener('click', () => chart.view.fit());
   listenToPrint(chart, plot, applyTheme);
   window.nsysChart = { state: () => stateOf(chart, painter), view: (from, to) => chart.view.set(from, to) };
-}
-
-// Chooses the step that the page opens on: the one that the first finding names, else the complete one of median length.
-function chooseStep(chart) {
-  const named = /\bstep (\d+)/i.exec(chart.verdict[0] ?? '')?.[1];
-  const whole = chart.runSteps.filter((step) => !step.isPartial).sort((one, other) => one.end - one.start - other.end + other.start);
-  return chart.runSteps.find((step) => String(step.step) === named) ?? whole[whole.length >> 1];
 }
 
 function toggleStage(chart, stage, update) {

@@ -61,7 +61,7 @@ function writeLabels(painter) {
   }
 }
 
-const EDGE = 0.1;  // height of bubbles inside a bar, as a share of the bar's height
+const EDGE = 0.3;  // height of bubbles inside a bar, as a share of the bar's height
 
 function paintBubbles(painter, chart, lane, y, height) {
   const { bubbles } = chart;

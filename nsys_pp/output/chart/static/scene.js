@@ -104,7 +104,7 @@ function paintNames(painter, chart, visibleLanes) {
   ctx.textBaseline = 'middle';
   ctx.direction = 'ltr';
   for (const lane of visibleLanes) {
-    const { label, gpu, stage } = lanes[lane];
+    const { label, gpu, stage, isNamed } = lanes[lane];
     const middle = painter.y(layout.tops[lane]) + layout.size / 2;
     const isFirst = !lane || lanes[lane - 1].stage !== stage;
     const count = chart.foldable.get(stage);
@@ -118,7 +118,7 @@ function paintNames(painter, chart, visibleLanes) {
       ctx.fillRect(8, painter.y(layout.tops[lane]) - STAGE_GAP / 2, frame.left - 8, 1);
     }
     const both = layout.size >= 34 && gpu;
-    const [weight, color] = chart.isNamed[lane] ? [600, theme.accent] : [400, theme.text];
+    const [weight, color] = isNamed ? [600, theme.accent] : [400, theme.text];
     write(isFolded ? `${label} + ${count - 1}` : label, 76, both ? middle - 7 : middle, frame.left - 86, `${weight} 12px ${FONT}`, color);
     if (both) write(gpu, 76, middle + 8, frame.left - 86, `10.5px ${FONT}`, theme.muted);
     if (layout.idealHeight) write('ideal', frame.left - 34, painter.y(layout.ideals[lane]) + layout.idealHeight / 2, 30, `10.5px ${FONT}`, theme.muted);
