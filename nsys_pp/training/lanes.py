@@ -90,6 +90,7 @@ def build_lanes(
         source, found = WARM_UPS, working.select(_KEYS).clear().with_columns(stage=None, stage_count=None)
         if not missing:
             found = find_stages_of_warm_ups(jobs.join(first, on=_KEYS, how="semi", nulls_equal=True), steps)
+        notes += _note_order(_join(first.drop("stage", "stage_count"), found), _BY_COUNT)
         if found.is_empty():
             source = FIRST_FORWARDS
             found, unknown = _find_stages_of_first_forwards(first, jobs, steps, missing=missing)
@@ -312,24 +313,34 @@ def _find_stages_of_first_forwards(
     stage, is_clear = _layer_lanes(started, float(errors["error_ns"].fill_null(0).to_numpy().max()))
     staged = started.with_columns(stage=pl.Series(stage), stage_count=pl.lit(None, pl.Int64))
     sizes = np.bincount(stage)
-    inferred = "stages is inferred from when GPUs begin their first forwards"
     if missing:
         grid = find_rank_grid(staged, len(missing)) if is_known and is_clear else None
         more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         reason = f"rank {missing[0]} is missing{more}"
         if grid is not None:
             count = grid["stage_count"][0]
-            return grid.select(nothing.columns), [f"{reason}; that there are {count} {inferred}"]
+            return grid.select(nothing.columns), [f"{reason}; {_INFERRED.format(count)} {_BY_TIME}"]
     elif not is_known:
         reason = "clocks are not known well enough to order the first forwards"
     elif not is_clear or sizes.min() < sizes.max():
         reason = "GPUs do not begin their first forwards in groups of one size, one after the other"
     else:
-        by_rank = staged.sort("rank", nulls_last=True)["stage"]
-        is_expected = staged["rank"].null_count() == 0 and by_rank.is_sorted()
-        notes = [] if is_expected or len(sizes) == 1 else [f"that there are {len(sizes)} {inferred}"]
-        return staged.select(nothing.columns), notes
+        return staged.select(nothing.columns), _note_order(staged, _BY_TIME)
     return nothing, [f"stages are unknown: {reason}; specify `--layout`"]
+
+
+_INFERRED = "that there are {} stages is inferred from"
+_BY_TIME, _BY_COUNT = (
+    "when GPUs begin their first forwards",
+    "how many forwards GPUs run before their first backward",
+)
+
+
+def _note_order(staged: pl.DataFrame, how: str) -> list[str]:
+    """Note how several stages were inferred, unless they are in the order of known ranks."""
+    count, by_rank = staged["stage"].drop_nulls().n_unique(), staged.sort("rank", nulls_last=True)["stage"]
+    is_expected = staged["rank"].null_count() == 0 and by_rank.is_sorted()
+    return [] if is_expected or count < 2 else [f"{_INFERRED.format(count)} {how}"]
 
 
 def _layer_lanes(started: pl.DataFrame, error_ns: float) -> tuple[Int64s, bool]:

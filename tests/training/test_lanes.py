@@ -109,7 +109,23 @@ def test_stages_against_the_order_of_ranks_are_noted() -> None:
     lanes, notes = build_lanes(backwards, jobs_of(training))
     assert stages(lanes) == true_stages(training)
     assert len(notes) == 1
-    assert "inferred from when GPUs begin" in notes[0]
+    assert "inferred from how many forwards GPUs run before their first backward" in notes[0]
+
+
+@pytest.mark.parametrize("run", ["1f1b --dp 2", "interleaved --chunks 2", "zb-h1", "gpipe"])
+def test_forwards_before_the_first_backward_need_no_clock(run: str) -> None:
+    training = simulate_run(f"--schedule {run}")
+    lanes, _ = build_lanes(roster_of(training, bound_ns=None), jobs_of(training))
+    expected = [None] * len(lanes) if run == "gpipe" else true_stages(training)
+    assert stages(lanes) == expected
+
+
+def test_forwards_before_the_first_backward_tell_nothing_where_a_rank_is_missing() -> None:
+    training = simulate_run("--schedule 1f1b")
+    roster, jobs = (frame.filter(pl.col("report") != 0) for frame in (roster_of(training), jobs_of(training)))
+    of_run = roster.with_columns(run_size=pl.lit(4, pl.Int64))
+    lanes, _ = build_lanes(of_run, jobs)
+    assert set(lanes["stage_source"]) <= {None, "first forwards"}
 
 
 @pytest.mark.few(3)
@@ -153,7 +169,7 @@ def test_virtual_stages_in_names_tell_stages(run: str) -> None:
 
 
 def test_steps_that_are_cut_do_not_count() -> None:
-    training = simulate_run("--schedule 1f1b --steps 2")
+    training = simulate_run("--schedule gpipe --steps 2")
     jobs = jobs_of(training).filter(
         (pl.col("report") != 0) | (pl.col("step") == 11) | (pl.col("micro_batch") > 4)
     )
@@ -196,7 +212,7 @@ def delay_replica(training: Training, share: float) -> pl.DataFrame:
 def test_times_that_are_not_comparable_tell_no_stages(
     options: str, share: float, bound_ns: int | None, words: str
 ) -> None:
-    training = simulate_run(f"--schedule 1f1b {options}")
+    training = simulate_run(f"--schedule gpipe {options}")
     lanes, notes = build_lanes(roster_of(training, bound_ns=bound_ns), delay_replica(training, share))
     assert lanes["stage"].null_count() == len(lanes)
     assert words in notes[0]

@@ -109,15 +109,12 @@ def choose_step(training: Training, verdict: Verdict) -> int | None:
 
 def list_named_lanes(lanes: pl.DataFrame, findings: Sequence[Finding]) -> list[int]:
     """List the lanes of the ranks, stages, machines and links of findings."""
+    columns = {"rank": "label", "link": "label", "stage": "stage", "machine": "machine"}
     named: list[int] = []
     for finding in findings:
-        is_named = {
-            "rank": pl.col("label") == finding.label,
-            "link": pl.col("label").is_in((finding.label or "").split(" -> ")),
-            "stage": pl.col("stage") == finding.stage,
-            "machine": pl.col("machine") == finding.label,
-        }.get(finding.subject, pl.lit(value=False))
-        named += lanes.filter(is_named)["lane"].to_list()
+        names = [finding.stage] if finding.subject == "stage" else (finding.label or "").split(" -> ")
+        if finding.subject in columns:
+            named += lanes.filter(lanes[columns[finding.subject]].is_in(names))["lane"].to_list()
     return named
 
 
