@@ -6,6 +6,9 @@ backticks, without a full stop; the hint names the next step.
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 REPORT_IT = "this is a defect of nsys-pp: please report it with the traceback that `--debug` shows"
 _MOST_CHARACTERS = 200  # of the text of an unforeseen error
 
@@ -22,8 +25,8 @@ class NsysPPError(Exception):
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = escape_bytes(message)
+        self.hint = hint if hint is None else escape_bytes(hint)
 
 
 class ReportError(NsysPPError):
@@ -83,3 +86,26 @@ def describe_unforeseen(error: BaseException) -> str:
     line = next(iter(str(error).strip().splitlines()), "")
     text = line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def escape_bytes(text: str) -> str:
+    r"""Escape bytes that are no UTF-8, as names of files may have, so that all outputs can hold the text.
+
+    >>> escape_bytes("caf\udce9.sqlite")
+    'caf\\xe9.sqlite'
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def describe_path(path: Path | str) -> str:
+    r"""Return a path as text; bytes that are no UTF-8 are escaped.
+
+    >>> describe_path(Path("run/rank0.sqlite")), describe_path(Path("caf\udce9.sqlite"))
+    ('run/rank0.sqlite', 'caf\\xe9.sqlite')
+    """
+    return escape_bytes(str(path))
+
+
+def result_code(error: sqlite3.Error) -> int:
+    """Return the result code of an error, without what extends it; that of any error for Python's own."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

@@ -11,6 +11,7 @@ import atexit
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import socket
 import tempfile
@@ -29,15 +30,15 @@ _own_folders: set[Path] = set()  # where this process made files
 
 
 def make_temporary_file(output: Path) -> Path:
-    """Create an empty hidden file next to an output, readable by its owner alone.
+    """Create an empty hidden file next to an output, with the permissions of new files.
 
     Raises:
         OSError: It cannot be created.
     """
     _enter_folder(output.parent)
-    handle, name = tempfile.mkstemp(dir=output.parent, prefix=_prefix(output.name))
-    os.close(handle)
-    return Path(name)
+    path = output.parent / f"{_prefix(output.name)}{secrets.token_hex(8)}"
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))  # less the umask of the process
+    return path
 
 
 def make_temporary_folder(output: Path) -> Path:

@@ -39,7 +39,7 @@ from nsys_pp.cli.result import (
     record_verdict,
 )
 from nsys_pp.cli.tables import check_outputs, check_sort, open_screen, output_tables, settle_format
-from nsys_pp.errors import MissingDataError
+from nsys_pp.errors import MissingDataError, describe_path
 from nsys_pp.output.files import STANDARD_OUTPUT
 from nsys_pp.output.formats import EXPORTERS, TRACE_FORMATS
 from nsys_pp.output.tables import SUFFIXES
@@ -696,7 +696,7 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
 
     session, contents = info.session, info.contents
     return {
-        "report": str(info.path),
+        "report": describe_path(info.path),
         "exporter_version": session.nsys_version,
         "schema_version": session.schema_version,
         "machine": session.machine,
@@ -757,9 +757,10 @@ def check(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) 
 
 def _list_findings(result: CheckResult) -> list[dict[str, Any]]:
     """Return the findings of each report as plain types; the keys are stable."""
+    names = map(describe_path, result.reports)
     return [
-        {"report": str(path), "findings": result.findings.filter(report=str(path)).drop("report").to_dicts()}
-        for path in result.reports
+        {"report": name, "findings": result.findings.filter(report=name).drop("report").to_dicts()}
+        for name in names
     ]
 
 
@@ -978,9 +979,12 @@ def _cut_common_folder(paths: Sequence[Path]) -> list[str]:
     ['runs/a.sqlite', 'runs/b.sqlite']
     """
     if len(paths) < 2 or len({path.is_absolute() for path in paths}) > 1:
-        return [str(path) for path in paths]
+        return [describe_path(path) for path in paths]
     common = os.path.commonpath([path.parent for path in paths])
-    return [str(path) if len(common) < _LEAST_FOLDER else os.path.relpath(path, common) for path in paths]
+    return [
+        describe_path(path if len(common) < _LEAST_FOLDER else os.path.relpath(path, common))
+        for path in paths
+    ]
 
 
 @command(

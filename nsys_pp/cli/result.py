@@ -28,7 +28,15 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from nsys_pp.errors import REPORT_IT, NsysPPError, OptionError, UnforeseenError, describe_unforeseen
+from nsys_pp.errors import (
+    REPORT_IT,
+    NsysPPError,
+    OptionError,
+    UnforeseenError,
+    describe_path,
+    describe_unforeseen,
+    escape_bytes,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,7 +60,7 @@ def escape_line(text: str) -> str:
     >>> escape_line("node\x1b]0;x\x07\nError: none")
     'node\\x1b]0;x\\x07\\nError: none'
     """
-    return _IN_LINES.sub(_escape, text)
+    return _IN_LINES.sub(_escape, escape_bytes(text))
 
 
 def escape_text(text: str) -> str:
@@ -149,7 +157,7 @@ def log_output(message: str, *paths: Path, event: str = "wrote") -> None:
 
 def log_notes(messages: Sequence[str]) -> None:
     """Log notes about uncertain results, and record them."""
-    current_record().notes.extend(messages)
+    current_record().notes.extend(map(escape_bytes, messages))
     for message in messages:
         log(message, event="note", level="warning", prefix="note: ")
 
@@ -164,7 +172,7 @@ def log_skipped(skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
             f"skipped {path}: {error.message}",
             event="skipped",
             level="warning",
-            facts={"path": str(path), "reason": error.message, "hint": error.hint},
+            facts={"path": describe_path(path), "reason": error.message, "hint": error.hint},
         )
         log_traceback(error.details)
     if any(isinstance(error, UnforeseenError) for _, error in skipped):
@@ -195,7 +203,8 @@ def _describe_doubts(record: Record, notes: Sequence[str]) -> dict[str, Any]:
     return {
         "notes": notes,
         "skipped": [
-            {"path": str(path), "reason": error.message, "hint": error.hint} for path, error in record.skipped
+            {"path": describe_path(path), "reason": error.message, "hint": error.hint}
+            for path, error in record.skipped
         ],
     }
 
@@ -214,7 +223,10 @@ def log_verdict(verdict: Verdict) -> None:
 
 def describe_outputs(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """Return path and size of each output, as plain types."""
-    return [{"path": str(path), "bytes": path.stat().st_size if path.is_file() else None} for path in paths]
+    return [
+        {"path": describe_path(path), "bytes": path.stat().st_size if path.is_file() else None}
+        for path in paths
+    ]
 
 
 def _now() -> str:

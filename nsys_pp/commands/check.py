@@ -11,8 +11,7 @@ from typing import Unpack
 
 import polars as pl
 
-from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.ids import describe_path
+from nsys_pp.errors import NsysPPError, describe_path
 from nsys_pp.frames.raw import ROW_COUNTS
 from nsys_pp.frames.report import Finding, Severity, build_findings
 from nsys_pp.model import build_report
@@ -78,9 +77,7 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # findings have the same in other words
             if path.suffix.lower() == ".sqlite":
-                findings += _describe_integrity(
-                    check_integrity(path, time_limit_s=time_limit_s), time_limit_s
-                )
+                findings += _describe_integrity(check_integrity(path, time_limit_s=time_limit_s))
             if is_part(path):
                 found, counts = _check_part(path)
             else:
@@ -125,7 +122,7 @@ def _check_part(path: Path) -> _Checked:
     return [*list_left_out(counts), *doubts], counts
 
 
-def _describe_integrity(integrity: Integrity, time_limit_s: float) -> list[Finding]:
+def _describe_integrity(integrity: Integrity) -> list[Finding]:
     complaints = integrity.complaints
     found = [
         Finding(severity="error", kind="integrity", text=f"SQLite: {text}", meaning=_UNTRUSTED)
@@ -134,13 +131,13 @@ def _describe_integrity(integrity: Integrity, time_limit_s: float) -> list[Findi
     if more := len(complaints) - len(found):
         text = f"SQLite: {more:,} complaints more"
         found.append(Finding(severity="error", kind="integrity", count=more, text=text, meaning=_UNTRUSTED))
-    if not integrity.is_whole and not complaints:
+    if integrity.stopped and not complaints:
         found.append(
             Finding(
                 severity="info",
                 kind="integrity",
-                text=f"SQLite's check was stopped after {time_limit_s:g} s",
-                meaning="what it has checked is intact; `--time-limit` extends it",
+                text=f"SQLite's check was stopped {integrity.stopped}",
+                meaning="what it has checked is intact",
             )
         )
     return found

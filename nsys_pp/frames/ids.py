@@ -12,7 +12,6 @@ the result of a mask is ever divided.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TypeVar
 
@@ -97,12 +96,3 @@ def find_machine_folder(path: Path) -> str | None:
     """
     folders = (folder.name for folder in path.absolute().parents)
     return next((name for name in folders if name.lower().startswith("machine")), None)
-
-
-def describe_path(path: Path | str) -> str:
-    r"""Return a path as text; bytes that are no UTF-8 are escaped.
-
-    >>> describe_path(Path("run/rank0.sqlite")), describe_path(Path("caf\udce9.sqlite"))
-    ('run/rank0.sqlite', 'caf\\xe9.sqlite')
-    """
-    return os.fsencode(path).decode("utf-8", "backslashreplace")

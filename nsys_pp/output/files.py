@@ -92,11 +92,9 @@ def replace_file(
         real = Path(os.path.realpath(path))
         new = make_temporary_file(real)
         try:
+            if copied_from is not None:
+                os.chmod(new, (new.stat().st_mode & copied_from.stat().st_mode) | 0o600)
             yield new
-            umask = os.umask(0)
-            os.umask(umask)
-            mode = 0o666 & ~umask
-            os.chmod(new, mode if copied_from is None else (mode & copied_from.stat().st_mode) | 0o600)
             sync_file(new)
             os.replace(new, real)
         finally:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Timer
+from threading import Lock, Timer
 from urllib.parse import quote
 
 from msgspec import Struct
 
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import ReportError, result_code
 
 
 def unreadable_error(path: str | Path, error: OSError) -> ReportError:
@@ -129,6 +130,16 @@ def damaged_error(path: Path) -> ReportError:
     )
 
 
+def explain_sqlite(path: Path, error: sqlite3.Error) -> ReportError:
+    """Return the error of a report for one of SQLite, by its result code."""
+    code = result_code(error)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return busy_error(path)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR):
+        return damaged_error(path)
+    return ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0].rstrip('. ')}")
+
+
 def _stat(path: Path) -> os.stat_result:
     try:
         return path.stat()
@@ -136,11 +147,39 @@ def _stat(path: Path) -> os.stat_result:
         raise unreadable_error(path, error) from None
 
 
+_guard = Lock()
+_held: dict[tuple[int, int], tuple[int, bytes]] = {}  # readers and header, by device and number of the file
+
+
+@contextmanager
+def hold_file(path: Path) -> Iterator[None]:
+    """Let no other thread open and close a file while SQLite reads it.
+
+    By POSIX, to close any descriptor of a file ends all locks that the process has on it.
+    """
+    header, status = _read_header(path), _stat(path)
+    key = (status.st_dev, status.st_ino)
+    with _guard:
+        _held[key] = (_held.get(key, (0, b""))[0] + 1, header)
+    try:
+        yield
+    finally:
+        with _guard:
+            count = _held[key][0] - 1
+            _held[key] = (count, header)
+            if not count:
+                del _held[key]
+
+
 def _read_header(path: Path) -> bytes:
     check_regular(path)
     try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
+        with _guard:
+            status = path.stat()
+            if (held := _held.get((status.st_dev, status.st_ino))) is not None:
+                return held[1]
+            with path.open("rb") as file:
+                header = file.read(_HEADER_BYTES)
     except FileNotFoundError:
         raise ReportError(f"`{path}` does not exist", "check the name and the folder") from None
     except IsADirectoryError:
@@ -180,6 +219,34 @@ def _size(path: Path) -> int:
         return 0
 
 
+# Of each connection to a file.
+SETTINGS = (
+    "PRAGMA trusted_schema = OFF",  # programs in a file are not run
+    "PRAGMA cell_size_check = ON",  # damaged pages are found when they are read
+    "PRAGMA ignore_check_constraints = ON",  # by checks of SQLite, which would run these programs
+)
+_LEAST_VALUE_BYTES = 1_000_000
+
+
+def most_value_bytes(size: int) -> int:
+    """Return the largest size of a value in a file of `size` bytes: only a program makes a larger one."""
+    return min(max(size, _LEAST_VALUE_BYTES), 1_000_000_000)
+
+
+def connect_plainly(path: Path) -> sqlite3.Connection:
+    """Open a SQLite file for reading by Python's module; undecodable bytes of texts are replaced.
+
+    Raises:
+        ReportError: It is no complete SQLite file.
+    """
+    connection = sqlite3.connect(check_database(path), uri=True, check_same_thread=False)
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most_value_bytes(find_state(path)[0]))
+    for setting in SETTINGS:
+        connection.execute(setting)
+    return connection
+
+
 _STEPS = 100_000  # of SQLite's machine between two looks at the interrupt
 _MOST_COMPLAINTS = 1_000
 
@@ -188,7 +255,7 @@ class Integrity(Struct, frozen=True, kw_only=True):
     """Result of SQLite's check."""
 
     complaints: tuple[str, ...]  # () where the file is intact
-    is_whole: bool  # the check was completed
+    stopped: str  # why the check was not completed, in words; "" where it was
 
 
 def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
@@ -201,25 +268,25 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
     Raises:
         ReportError: It cannot be opened.
     """
-    uri = check_database(path)
     complaints: list[str] = []
-    is_whole = True
+    stopped = ""
     try:
-        with closing(sqlite3.connect(uri, uri=True, check_same_thread=False)) as connection:
-            connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        with closing(connect_plainly(path)) as connection:
             connection.set_progress_handler(lambda: 0, _STEPS)
             timer = Timer(time_limit_s, connection.interrupt)
             timer.daemon = True
             timer.start()
             try:
-                for statement in ("PRAGMA ignore_check_constraints = ON", "PRAGMA trusted_schema = OFF"):
-                    connection.execute(statement)
                 for (text,) in connection.execute(f"PRAGMA integrity_check({_MOST_COMPLAINTS})"):
                     complaints += [line for line in text.splitlines() if not line.startswith("***")]
             finally:
                 timer.cancel()
     except (sqlite3.Error, UnicodeError) as error:  # its messages need not be UTF-8
-        is_whole = False
-        if not isinstance(error, sqlite3.OperationalError) or "interrupt" not in str(error):
+        code = None if isinstance(error, UnicodeError) else result_code(error)
+        stopped = {
+            sqlite3.SQLITE_INTERRUPT: f"after {time_limit_s:g} s, which `--time-limit` extends",
+            sqlite3.SQLITE_TOOBIG: "at a column that is a program",
+        }.get(code or 0, "at its first complaint")
+        if code not in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
             complaints.append("the catalog is not text" if isinstance(error, UnicodeError) else str(error))
-    return Integrity(complaints=tuple(line for line in complaints if line != "ok"), is_whole=is_whole)
+    return Integrity(complaints=tuple(line for line in complaints if line != "ok"), stopped=stopped)

@@ -30,10 +30,20 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.compiled import load_library
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import ReportError, result_code
 from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, ExportedTable, Group, RawReport, RowTally
 from nsys_pp.progress import report_stage
-from nsys_pp.read.files import IMMUTABLE, busy_error, check_database, damaged_error, find_state, quote_name
+from nsys_pp.read.files import (
+    IMMUTABLE,
+    SETTINGS,
+    busy_error,
+    check_database,
+    explain_sqlite,
+    find_state,
+    hold_file,
+    most_value_bytes,
+    quote_name,
+)
 from nsys_pp.read.names import ROW_ID, STRINGS_TABLE, Source
 from nsys_pp.read.plan import (
     LEAST_ROW_BYTES,
@@ -53,13 +63,6 @@ _ROW, _DONE = 100, 101  # of sqlite3.h
 _STEPS = 10_000  # between two looks at the budget
 _STEPS_PER_BYTE, _MORE_STEPS = 40, 10_000_000  # a row takes 5 bytes and some 20 steps, and a check of it more
 _BLOCK_ROWS = 65_536
-_MALFORMED = "database disk image is malformed"  # SQLite's words
-
-_SETTINGS = (
-    "PRAGMA trusted_schema = OFF",  # programs in a file are not run
-    "PRAGMA cell_size_check = ON",  # damaged pages are found when they are read
-    "PRAGMA ignore_check_constraints = ON",  # by `quick_check`, which would run these programs
-)
 
 _DTYPES = {"i": np.int64, "r": np.float64, "t": np.uint32}
 _TYPES = {"i": pl.Int64, "r": pl.Float64, "t": pl.String}
@@ -109,8 +112,10 @@ def find_library() -> _Library | None:
         "sqlite3_prepare_v2": (pointer, ctypes.c_char_p, number, pointer, pointer),
         "sqlite3_finalize": (pointer,),
         "sqlite3_errmsg": (pointer,),
+        "sqlite3_extended_errcode": (pointer,),
         "sqlite3_interrupt": (pointer,),
         "sqlite3_progress_handler": (pointer, number, pointer, pointer),
+        "sqlite3_limit": (pointer, number, number),
     }
     used = (
         "step",
@@ -155,7 +160,8 @@ class CompiledConnection:
         self._sqlite.sqlite3_progress_handler(
             self._database, _STEPS, library.spend, ctypes.byref(self._budget)
         )
-        for setting in _SETTINGS:
+        self._sqlite.sqlite3_limit(self._database, sqlite3.SQLITE_LIMIT_LENGTH, most_value_bytes(size))
+        for setting in SETTINGS:
             self.fetch(setting, "")
 
     def fetch(self, sql: str, kinds: str, *, most_rows: int = 0) -> Rows:
@@ -191,7 +197,7 @@ class CompiledConnection:
         masks = [np.empty(0, np.bool_) for _ in kinds]
         while status == _ROW:
             if at.value > most:
-                raise sqlite3.DatabaseError(_MALFORMED)
+                raise _malformed()
             for arrays in (values, masks):
                 for number, array in enumerate(arrays):
                     arrays[number] = np.empty(room, array.dtype)
@@ -203,7 +209,7 @@ class CompiledConnection:
             )
             room *= 2
         if status != _DONE:
-            raise sqlite3.DatabaseError(_MALFORMED) if self._budget.value < 0 else self._error()
+            raise _malformed() if self._budget.value < 0 else self._error()
         count = at.value
         return Rows(
             [
@@ -224,7 +230,8 @@ class CompiledConnection:
         self._sqlite.sqlite3_close_v2(self._database)
 
     def _error(self) -> sqlite3.Error:
-        return sqlite3.DatabaseError(self._sqlite.sqlite3_errmsg(self._database).decode("utf-8", "replace"))
+        message = self._sqlite.sqlite3_errmsg(self._database).decode("utf-8", "replace")
+        return _make_error(message, self._sqlite.sqlite3_extended_errcode(self._database))
 
 
 def _build_numbers(
@@ -242,6 +249,16 @@ def _decode_texts(column: _Column, codes: np.typing.NDArray[np.uint32]) -> pl.Se
     cuts = pairwise([0, *ends.tolist()])
     texts = [None, *(data[begin:end].decode("utf-8", "replace") for begin, end in cuts)]
     return pl.Series(texts, dtype=pl.String)[pl.Series(codes)]
+
+
+def _make_error(message: str, code: int) -> sqlite3.Error:
+    error = sqlite3.DatabaseError(message)
+    error.sqlite_errorcode = code
+    return error
+
+
+def _malformed() -> sqlite3.Error:
+    return _make_error("database disk image is malformed", sqlite3.SQLITE_CORRUPT)
 
 
 def _count_calls(size: int) -> int:
@@ -267,7 +284,8 @@ class PlainConnection:
         )
         self._database.text_factory = bytes
         self._database.set_progress_handler(self._spend, _STEPS)
-        for setting in _SETTINGS:
+        self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most_value_bytes(size))
+        for setting in SETTINGS:
             self.fetch(setting, "")
 
     def _spend(self) -> bool:
@@ -284,7 +302,7 @@ class PlainConnection:
             while rows := cursor.fetchmany(_BLOCK_ROWS):
                 count += len(rows)
                 if count > self._size // LEAST_ROW_BYTES + _BLOCK_ROWS:
-                    raise sqlite3.DatabaseError(_MALFORMED)
+                    raise _malformed()
                 for kind, blocks, values in zip(kinds, columns, zip(*rows, strict=True), strict=True):
                     if kind == "i" and not {*map(type, values)} <= {int, type(None)}:
                         is_odd = True
@@ -295,7 +313,7 @@ class PlainConnection:
                         blocks.append(pl.Series(values, dtype=_TYPES[kind]))
         except sqlite3.Error:
             if self._budget < 0:
-                raise sqlite3.DatabaseError(_MALFORMED) from None
+                raise _malformed() from None
             raise
         return Rows([pl.concat(blocks) for blocks in columns], is_odd)
 
@@ -360,7 +378,7 @@ class Database:
             self._own.connection = self._connect()
             self._connections.append(self._own.connection)
         if self._is_stopped:
-            raise sqlite3.OperationalError("interrupted")
+            raise _make_error("interrupted", sqlite3.SQLITE_INTERRUPT)
         return work(self._own.connection, item)
 
     def close(self) -> None:
@@ -394,12 +412,8 @@ def open_database(uri: str, size: int, *, threads: int) -> Iterator[Database]:
 _MAX_THREADS = 4
 _SMALL_FILE_BYTES = 4_000_000  # read by one thread, and checked as a whole: SQLite takes 9 ms for each MB
 
-_NO_LOCKS = (
-    "disk i/o error",
-    "locking protocol",
-)  # SQLite's words on file systems without locks, which clusters have
-
-_DAMAGED = ("malformed", "corrupt", "disk i/o error", "short read")
+# Of file systems without locks, which clusters have.
+_NO_LOCKS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL)
 _ORDER = "__row"  # column of a query: the number of the row
 
 
@@ -439,9 +453,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
         frames = assemble((source.table.frame, own) for source, (own, _) in zip(sources, rows, strict=True))
         tally = tally_rows(sources, frames)
         suspects = _count_missing(path, tally, export)
-        suspects |= {
-            source.name for source, (_, is_in_order) in zip(sources, rows, strict=True) if not is_in_order
-        }
+        suspects |= {source.name for source, (_, is_sound) in zip(sources, rows, strict=True) if not is_sound}
         if need and (damage := database.call(partial(_find_damage, path, export, sorted(suspects)))):
             warnings.warn(
                 f"`{path}` is damaged, so rows may be missing or wrong (SQLite: {damage});"
@@ -473,12 +485,12 @@ def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple
     size, _ = find_state(path)
     threads = 1 if size <= _SMALL_FILE_BYTES else min(_MAX_THREADS, pl.thread_pool_size())
     try:
-        with ExitStack() as stack:
+        with hold_file(path), ExitStack() as stack:
             database = stack.enter_context(open_database(uri, size, threads=threads))
             try:
                 export = database.call(partial(_describe, need=need))
             except sqlite3.Error as error:
-                if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
+                if IMMUTABLE in uri or result_code(error) not in _NO_LOCKS:
                     raise
                 database = stack.enter_context(open_database(uri + IMMUTABLE, size, threads=threads))
                 export = database.call(partial(_describe, need=need))
@@ -490,12 +502,7 @@ def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple
             check_row_counts(path, export.sources, export.last_rows)
             yield database, export
     except sqlite3.Error as error:
-        text = str(error).lower()
-        if "locked" in text or "busy" in text:
-            raise busy_error(path) from None
-        if any(sign in text for sign in _DAMAGED):
-            raise damaged_error(path) from None
-        raise ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0].rstrip('. ')}") from error
+        raise explain_sqlite(path, error) from error
 
 
 def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
@@ -538,7 +545,7 @@ def _find_last_rows(connection: Connection, names: Sequence[str]) -> dict[str, i
         rows = connection.fetch(f"SELECT {', '.join(columns)}", "i" * len(names))
     except sqlite3.Error as error:  # a table made WITHOUT ROWID has no such column
         if len(names) == 1:
-            if "no such column" not in str(error):
+            if result_code(error) != sqlite3.SQLITE_ERROR:
                 raise
             return {}
         return {name: row for table in names for name, row in _find_last_rows(connection, [table]).items()}
@@ -548,7 +555,7 @@ def _find_last_rows(connection: Connection, names: Sequence[str]) -> dict[str, i
 def _read_source(
     path: Path, export: _Export, connection: Connection, source: Source
 ) -> tuple[pl.DataFrame, bool]:
-    """Read a table: its rows from `shape_rows`, and whether they are in order of the row ids."""
+    """Read a table: its rows from `shape_rows`, and whether they are of their types and in order of ids."""
     has_row_id, most_rows = source.name in export.last_rows, export.last_rows.get(source.name, 0)
     for is_exact in (False, True):
         columns = _list_expressions(source, has_row_id=has_row_id, is_exact=is_exact)
@@ -573,7 +580,7 @@ def _read_source(
                     "export it again with `nsys export --type sqlite`",
                 )
     ids = next((ours for ours, theirs in source.columns.items() if theirs == ROW_ID), _ORDER)
-    return shape_rows(source, frame), ids not in frame.columns or frame[ids].is_sorted()
+    return shape_rows(source, frame), not is_exact and (ids not in frame.columns or frame[ids].is_sorted())
 
 
 def _list_expressions(source: Source, *, has_row_id: bool, is_exact: bool) -> dict[str, tuple[str, str]]:

@@ -29,6 +29,7 @@ from nsys_pp.errors import (
     OutputError,
     ReportError,
     UnforeseenError,
+    describe_path,
     describe_unforeseen,
 )
 from nsys_pp.executors.executor import (
@@ -41,7 +42,6 @@ from nsys_pp.executors.executor import (
 )
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.conform import ShortRepr
-from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES

@@ -12,9 +12,9 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.errors import describe_path
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import Encoded, Track
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import RUN_MPI_MESSAGES

@@ -25,10 +25,9 @@ from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.errors import MissingDataError
+from nsys_pp.errors import MissingDataError, describe_path
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
 from nsys_pp.frames.raw import SURVEY_GROUPS, Group, find_show_groups
 from nsys_pp.frames.report import OpDetails, Report, SampledMetric

@@ -19,16 +19,15 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import ReportError, result_code
 from nsys_pp.frames.ids import process_key, strip_uuid
 from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import list_losses
 from nsys_pp.model.identity import RANK_THREAD
-from nsys_pp.output.files import replace_file
 from nsys_pp.read import read_report
 from nsys_pp.read.arrow import is_table_directory, list_table_files, read_whole_table
-from nsys_pp.read.files import check_database, damaged_error, quote_name
+from nsys_pp.read.files import check_database, connect_plainly, damaged_error, quote_name
 from nsys_pp.read.names import (
     COUNTED,
     ENVIRONMENT_ROWS,
@@ -80,7 +79,8 @@ def _translated_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise OSError(errno.ENOSPC if "full" in str(error) else errno.EIO, str(error)) from error
+        is_full = result_code(error) == sqlite3.SQLITE_FULL
+        raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error)) from error
 
 
 _Rows = Iterator[tuple[object, ...]]
@@ -208,7 +208,7 @@ def list_tables(path: Path) -> list[str]:
     """
     if is_table_directory(path):
         return sorted(list_table_files(path))
-    with open_database(path) as connection:
+    with closing(connect_plainly(path)) as connection:
         return sorted(name for name in list_columns(connection) if not name.startswith("sqlite_"))
 
 
@@ -287,32 +287,30 @@ class ScrubbedReport(Struct, frozen=True):
 
 
 def scrub_report(
-    path: Path, output: Path, pseudonyms: Pseudonyms, *, keep_tables: Sequence[str] = (), force: bool
+    path: Path, target: Path, pseudonyms: Pseudonyms, *, keep_tables: Sequence[str] = ()
 ) -> ScrubbedReport:
     """Write a copy of a report with the tables, columns and texts that analyses read, and no others.
 
     Args:
         path: A SQLite export, or an exported folder of tables.
-        output: The copy.
+        target: The copy, an empty file.
         pseudonyms: Replacement of names.
         keep_tables: Other tables to copy as they are.
-        force: Replace an existing file.
 
     Raises:
         ReportError: The report cannot be read, or the copy would differ from what was to be written.
-        OutputError: The output exists, or cannot be written.
+        OSError: The copy cannot be written.
     """
     raw = remove_unused(read_report(path, need=_GROUPS))
     raw.release("generic_events")  # with texts of all kinds
     raw = replace_texts(raw, pseudonyms)
-    with replace_file(output, force=force) as target:
-        write_database(target, raw)
-        assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
-        others = sorted({*list_tables(path)} - {*list_tables(target)})
-        _copy_others(path, target, [name for name in keep_tables if name in others])
-        return ScrubbedReport(
-            text_count=_check_texts(path, target), tables=[name for name in others if name not in keep_tables]
-        )
+    write_database(target, raw)
+    assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
+    others = sorted({*list_tables(path)} - {*list_tables(target)})
+    _copy_others(path, target, [name for name in keep_tables if name in others])
+    return ScrubbedReport(
+        text_count=_check_texts(path, target), tables=[name for name in others if name not in keep_tables]
+    )
 
 
 def _copy_others(path: Path, target: Path, names: Sequence[str]) -> None:
@@ -571,7 +569,7 @@ def list_texts(path: Path) -> set[bytes]:
         return list_folder_texts(path)
     texts: set[bytes] = set()
     try:
-        with open_database(path) as connection:
+        with closing(connect_plainly(path)) as connection:
             for (sql,) in connection.execute(
                 "SELECT CAST(sql AS BLOB) FROM sqlite_master WHERE sql IS NOT NULL"
             ):
@@ -621,13 +619,6 @@ def split_variables(value: str, *, is_block: bool) -> Iterator[tuple[str, str]]:
             yield match[1], match[2].strip('"')
 
 
-def open_database(path: Path) -> closing[sqlite3.Connection]:
-    """Open a SQLite file for reading; undecodable bytes of texts are replaced."""
-    connection = sqlite3.connect(check_database(path), uri=True)
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    return closing(connection)
-
-
 def list_columns(connection: sqlite3.Connection, schema: str = "main") -> dict[str, list[str]]:
     """List the stored columns of the real tables, by table: programs in a file are not run."""
     query = f"SELECT name FROM {schema}.sqlite_master WHERE type = 'table' AND rootpage > 0"
@@ -642,7 +633,11 @@ def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the names and values of the tables of facts."""
     is_folder = is_table_directory(path)
     try:
-        with closing(sqlite3.connect(":memory:")) if is_folder else open_database(path) as connection:
+        with (
+            closing(sqlite3.connect(":memory:"))
+            if is_folder
+            else closing(connect_plainly(path)) as connection
+        ):
             if is_folder:
                 copy_folder_tables(path, connection, FACT_TABLES)
             for table, columns in list_columns(connection).items():

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import polars as pl
 
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import ReportError, result_code
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import COMPUTE_KINDS, REPORT_JOBS, Training
 from nsys_pp.output.files import check_output, replace_file, translate_errors
@@ -308,17 +308,17 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ReportError(f"`{path}` cannot be opened: {error.strerror}", "check its permissions") from None
     except sqlite3.DatabaseError as error:
-        message = str(error).lower()
-        if "locked" in message:
+        code = result_code(error)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise ReportError(
                 f"`{path}` is being written by another program",
                 "wait until that program is done, or close it, and try again",
             ) from None
-        if "readonly" in message or "unable to open" in message:
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             raise ReportError(
                 f"cannot write into `{path}`: its file or folder is read-only", _COPY_HINT
             ) from None
-        if "full" in message:
+        if code == sqlite3.SQLITE_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         raise ReportError(
             f"`{path}` cannot be used: SQLite reports: {error}",
