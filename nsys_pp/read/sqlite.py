@@ -17,7 +17,7 @@ import ctypes
 import sqlite3
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
@@ -55,6 +55,7 @@ from nsys_pp.read.plan import (
     shape_rows,
     tally_rows,
 )
+from nsys_pp.units import format_count
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -448,12 +449,14 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
             share = sum(sizes[at] for at in order[:finished]) / total
             report_stage(f"read {share:.0%} of the tables", share)
 
-        read = database.map(partial(_read_source, path, export), [sources[at] for at in order], follow=follow)
+        read = database.map(partial(_read_source, export), [sources[at] for at in order], follow=follow)
         rows = [rows for _, rows in sorted(zip(order, read, strict=True), key=lambda one: one[0])]
-        frames = assemble((source.table.frame, own) for source, (own, _) in zip(sources, rows, strict=True))
+        frames = assemble((source.table.frame, own.rows) for source, own in zip(sources, rows, strict=True))
         tally = tally_rows(sources, frames)
+        for source, own in zip(sources, rows, strict=True):
+            _leave_out(path, tally, source, own.refused)
         suspects = _count_missing(path, tally, export)
-        suspects |= {source.name for source, (_, is_sound) in zip(sources, rows, strict=True) if not is_sound}
+        suspects |= {source.name for source, own in zip(sources, rows, strict=True) if not own.is_sound}
         if need and (damage := database.call(partial(_find_damage, path, export, sorted(suspects)))):
             warnings.warn(
                 f"`{path}` is damaged, so rows may be missing or wrong (SQLite: {damage});"
@@ -552,10 +555,16 @@ def _find_last_rows(connection: Connection, names: Sequence[str]) -> dict[str, i
     return {name: int(column[0] or 0) for name, column in zip(names, rows.columns, strict=True)}
 
 
-def _read_source(
-    path: Path, export: _Export, connection: Connection, source: Source
-) -> tuple[pl.DataFrame, bool]:
-    """Read a table: its rows from `shape_rows`, and whether they are of their types and in order of ids."""
+class _Read(Struct, frozen=True):
+    """Rows of a table."""
+
+    rows: pl.DataFrame  # from `shape_rows`
+    refused: dict[str, int]  # rows left out, by the column that has no whole number where one matters
+    is_sound: bool  # all values are of their types, and rows are in order of their ids
+
+
+def _read_source(export: _Export, connection: Connection, source: Source) -> _Read:
+    """Read a table."""
     has_row_id, most_rows = source.name in export.last_rows, export.last_rows.get(source.name, 0)
     for is_exact in (False, True):
         columns = _list_expressions(source, has_row_id=has_row_id, is_exact=is_exact)
@@ -568,19 +577,33 @@ def _read_source(
         if not fetched.is_odd:
             break
     frame = pl.DataFrame(dict(zip(columns, fetched.columns, strict=True)))
+    refused: dict[str, int] = {}
     if is_exact:
-        # a number that matters is text; columns for drawing alone become null
+        # of columns for drawing alone, what is no number becomes null
         for ours, column in source.table.columns.items():
             flag = f"{ours}_refused"
-            for_drawing = {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
-            if flag in frame.columns and not for_drawing and frame[flag].sum():
-                raise ReportError(
-                    f"`{path}`: column `{source.columns[ours]}` of table `{source.name}` has text where a"
-                    " number belongs",
-                    "export it again with `nsys export --type sqlite`",
-                )
+            is_drawn = {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
+            if flag in frame.columns and not is_drawn and (count := int(frame[flag].sum())):
+                refused[source.columns[ours]] = count
+                frame = frame.filter(pl.col(flag) == 0)
     ids = next((ours for ours, theirs in source.columns.items() if theirs == ROW_ID), _ORDER)
-    return shape_rows(source, frame), not is_exact and (ids not in frame.columns or frame[ids].is_sorted())
+    return _Read(
+        rows=shape_rows(source, frame),
+        refused=refused,
+        is_sound=not is_exact and (ids not in frame.columns or frame[ids].is_sorted()),
+    )
+
+
+def _leave_out(path: Path, tally: RowTally, source: Source, refused: Mapping[str, int]) -> None:
+    """Count and name the rows of a table that were left out."""
+    table = source.name if source.table.title else source.table.frame
+    for column, count in refused.items():
+        reason = f"with no whole number in `{column}`"
+        if table in tally.read:
+            tally.read[table] += count
+            tally.leave_out(table, reason, count)
+        rows = format_count(count, "row")
+        warnings.warn(f"`{path}`: {rows} of `{source.name}` {reason} left out", stacklevel=4)
 
 
 def _list_expressions(source: Source, *, has_row_id: bool, is_exact: bool) -> dict[str, tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import resource
@@ -14,6 +15,7 @@ import time
 import traceback
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -124,6 +126,81 @@ def _change_table(connection: sqlite3.Connection, choices: Choices) -> None:
         connection.execute(
             f'ALTER TABLE "{table}" RENAME TO "{choices.pick(["x", "StringIds", "PROCESSES"])}"'
         )
+
+
+_TYPES = ("", "TEXT", "REAL", "NUMERIC", "BLOB", "INTEGER", "ANY", "INT64 UNSIGNED", "DATETIME")
+# Programs that would make gigabytes, or never end.
+_COSTLY = (
+    "hex(zeroblob(400000000))",
+    "replace(hex(zeroblob(100000000)), '0', 'abcdefgh')",
+    "length(randomblob(900000000))",
+)
+
+
+def write_odd_schema(choices: Choices, folder: Path) -> None:
+    """Write a well-formed report whose tables are defined in odd ways, with values of other types than their columns say."""
+    path = folder / "rank0.sqlite"
+    path.write_bytes(read_seed(choices.below(COUNT))[0])
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        for _ in range(1 + choices.below(_MOST_CHANGES)):
+            with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
+                _define_oddly(connection, choices)
+
+
+def _define_oddly(connection: sqlite3.Connection, choices: Choices) -> None:
+    table = choices.pick([*_READ.values(), *list_tables(connection)])
+    info = list(connection.execute(f'SELECT name, type FROM pragma_table_info("{table}")'))
+    names = [str(name).replace('"', '""') for name, _ in info]
+    column, kind = choices.pick(names), choices.below(11)
+    costly = choices.pick(_COSTLY)
+    if kind == 0:
+        connection.execute(f'ALTER TABLE "{table}" RENAME TO "x{table}"')
+        connection.execute(f'CREATE VIEW "{table}" AS SELECT *, {costly} AS costly FROM "x{table}"')
+    elif kind == 1:
+        connection.execute(
+            f'ALTER TABLE "{table}" ADD COLUMN "{choices.pick(TEXTS)[:60]}" {choices.pick(_TYPES)} DEFAULT 7'
+        )
+    elif kind == 2:
+        connection.execute(f'ALTER TABLE "{table}" ADD COLUMN costly AS ({costly})')
+    elif kind == 3:
+        connection.execute(f'CREATE INDEX "i{table}" ON "{table}"("{column}") WHERE "{column}" IS NOT NULL')
+    elif kind == 4:
+        connection.execute(f'CREATE TRIGGER "t{table}" INSERT ON "{table}" BEGIN SELECT {costly}; END')
+    elif kind <= 8:
+        _rebuild(connection, table, names, choices)
+    else:
+        row = 1 + choices.below(MOST_ROWS)
+        connection.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', [pick_value(choices), row])
+
+
+def _rebuild(connection: sqlite3.Connection, table: str, names: Sequence[str], choices: Choices) -> None:
+    """Define a table anew: other types and order, a computed column, a costly constraint, STRICT or WITHOUT ROWID."""
+    ordered = sorted(names, key=lambda _: choices.byte())
+    computed = choices.pick(names) if choices.below(2) else None
+    columns = [
+        f'"{name}" AS ({choices.pick(["1", "NULL", *_COSTLY])}) {choices.pick(["STORED", "VIRTUAL"])}'
+        if name == computed and choices.below(2)
+        else f'"{name}" {choices.pick(_TYPES)}'
+        for name in ordered
+    ]
+    tail = choices.pick(["", "", "STRICT", "WITHOUT ROWID"])
+    if tail == "WITHOUT ROWID":
+        columns.append("own_id INTEGER PRIMARY KEY")
+    elif choices.below(4) == 0:
+        columns.append(f"CHECK (length({choices.pick(_COSTLY)}) > 1)")
+    stored = ", ".join(f'"{name}"' for name in ordered if f'"{name}" AS (' not in " ".join(columns))
+    own, number = (", own_id", ", row_number() OVER ()") if tail == "WITHOUT ROWID" else ("", "")
+    connection.execute(f'ALTER TABLE "{table}" RENAME TO "old{table}"')
+    try:
+        connection.execute(f'CREATE TABLE "{table}" ({", ".join(columns)}) {tail}')
+        connection.execute(f'INSERT INTO "{table}" ({stored}{own}) SELECT {stored}{number} FROM "old{table}"')
+        connection.execute(f'DROP TABLE "old{table}"')
+    except sqlite3.Error:
+        connection.execute(f'DROP TABLE IF EXISTS "{table}"')
+        connection.execute(f'ALTER TABLE "old{table}" RENAME TO "{table}"')
+        raise
 
 
 def write_changed_pages(choices: Choices, folder: Path) -> None:
@@ -298,6 +375,70 @@ def _compare(connections: Sequence[Connection], query: str, kinds: str) -> None:
                 raise AssertionError(f"{query}: {ours} is not {theirs}")
 
 
+# Raw frames of tables whose rows are compared.
+_READ = {
+    "kernels": "CUPTI_ACTIVITY_KIND_KERNEL",
+    "calls": "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "copies": "CUPTI_ACTIVITY_KIND_MEMCPY",
+}
+_NUMBERED = {"start": "start", "end": "end", "correlation": "correlationId"}
+
+
+def read_like_sqlite(source: Path, output: Path) -> None:
+    """Read a report: its numbers are those that plain sqlite3 gives, value by value, and no row is lost without a word."""
+    path = source / "rank0.sqlite"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        raw = read_report(path)
+    told = " ".join(str(one.message) for one in caught)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        connection.text_factory = bytes
+        for frame, table in _READ.items():
+            kinds = {
+                name.decode(): hidden
+                for name, hidden in connection.execute(
+                    "SELECT c.name, c.hidden FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c"
+                    " WHERE t.type = 'table' AND t.name = ?",
+                    [table],
+                )
+            }
+            stored = {ours: theirs for ours, theirs in _NUMBERED.items() if kinds.get(theirs) == 0}
+            if {"start", "end"} - stored.keys():
+                continue
+            columns = ", ".join(f'"{theirs}"' for theirs in stored.values())
+            rows = [
+                [_to_number(value) for value in row]
+                for row in connection.execute(f'SELECT {columns} FROM "{table}"')
+            ]
+            found = raw[frame].select(*stored).rows()
+            expected = [tuple(row) for row in rows if "refused" not in row]
+            lost = Counter(expected) - Counter(found)
+            if Counter(found) - Counter(expected):
+                raise AssertionError(f"{table}: {Counter(found) - Counter(expected)} is not stored")
+            if (lost or len(expected) < len(rows)) and f"of `{table}` with no whole number in" not in told:
+                raise AssertionError(f"{table}: {lost} is lost, and nothing says so: {told}")
+
+
+def _to_number(value: object) -> object:
+    """Return the whole number that a stored value is; "refused" if it is none."""
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return (
+            int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**63 else "refused"
+        )
+    if not isinstance(value, bytes):
+        return "refused"
+    text = value.decode("utf-8", "replace").strip(" ")
+    if not text:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        return "refused"
+    return number if str(number) == text and abs(number) < 2**63 else "refused"
+
+
 def read_once(source: Path, output: Path) -> None:
     """Read the report."""
     (path,) = source.iterdir()
@@ -361,6 +502,16 @@ WHOLE: tuple[Work, ...] = (
     align,
     extract,
     chart,
+)
+
+
+ODD: tuple[Work, ...] = (
+    *WHOLE,
+    _named(lambda source, output: nsys_pp.check(source), "check"),
+    _named(lambda source, output: nsys_pp.report(source, output / "run.html"), "report"),
+    _named(lambda source, output: nsys_pp.compare(source, source), "compare"),
+    _named(lambda source, output: nsys_pp.sql("SELECT count(*) FROM jobs", source), "sql"),
+    _named(lambda source, output: nsys_pp.scrub(source, output / "copies", hosts=True), "scrub"),
 )
 
 
@@ -804,6 +955,7 @@ class Target:
 
 TARGETS = {
     "rows": Target(write_changed_rows, (read_both_ways,), 60),
+    "schemas": Target(write_odd_schema, (read_like_sqlite, read_like_sqlite, *ODD), 20),
     "pages": Target(write_changed_pages, (read_once,), 120),
     "reports": Target(write_changed_rows, WHOLE, 15),
     "damaged": Target(write_changed_pages, WHOLE, 15),

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import SCHEMAS, Group, RawReport
+from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, Rows, find_library
 from tests.draws import count_draws
@@ -97,14 +97,16 @@ def test_integers_stored_as_something_else_are_exact(
 @pytest.mark.parametrize(
     "stored", ["abc", "0x12", "1.5", 1.5, "12 apples", b"\x01", "99999999999999999999"], ids=repr
 )
-def test_text_for_a_number_that_matters_is_an_error(tmp_path: Path, stored: object) -> None:
+def test_rows_without_a_number_that_matters_are_left_out_and_told(tmp_path: Path, stored: object) -> None:
     rows = [call(0, 1, 1), {**call(2, 3, 2), "correlationId": stored}]
     path = write_export(tmp_path / "odd.sqlite", {"CUPTI_ACTIVITY_KIND_RUNTIME": rows})
-    with pytest.raises(ReportError, match="text where a number belongs") as caught:
-        read_report(path, need=_OPS)
-    assert str(path) in caught.value.message
-    assert "`correlationId`" in caught.value.message
-    assert "`CUPTI_ACTIVITY_KIND_RUNTIME`" in caught.value.message
+    with pytest.warns(
+        UserWarning, match="1 row of `CUPTI_ACTIVITY_KIND_RUNTIME` with no whole number in `corr"
+    ):
+        report = build_report(read_report(path, need=_OPS))
+    assert len(report.api_calls) == 1
+    counts = report.row_counts.filter(stage="report", table="calls").select("reason", "row_count").rows()
+    assert counts == [(None, 1), ("with no whole number in `correlationId`", 1)]
 
 
 def test_text_for_a_number_that_decorates_is_null(tmp_path: Path) -> None:
