@@ -790,7 +790,7 @@ OPTIONS = (
         TRAINING,
         "whatif",
         "What shall take a factor of its time: stage=3:0.8, rank=5:0.9, host=6:0.5, link=2-4:0.5, "
-        "link=all:0.5, kind=backward:0.9.",
+        "link=all:0.5, communication:0.5, kind=backward:0.9.",
         is_many=True,
         metavar="WHAT:FACTOR",
     ),

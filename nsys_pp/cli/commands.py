@@ -870,7 +870,7 @@ def sql(
     rows = _take_rows(options)
     answer = run_with_progress(nsys_pp.sql, str(query), reports, **options)
     filled = _build_table(answer.table, name="answer")
-    output_tables([filled], output=output, format=format, force=force, **rows)
+    output_tables([filled], output=output, format=format, notes=answer.notes, force=force, **rows)
     end_with(answer)
 
 

@@ -44,6 +44,7 @@ from nsys_pp.run.options import (
 from nsys_pp.run.report import Input
 from nsys_pp.tables.compare import TABLES, check_gates, describe_training, parse_gate, sample_training
 from nsys_pp.tables.compare_verdict import (
+    CARE,
     COMPARABILITY_TABLE,
     Comparison,
     ComparisonError,
@@ -144,6 +145,11 @@ def compare(
                 f"no gate can be judged: A and B are of different work: {fact} {own} in A, {other} in B",
                 f"`--allow-different work` judges them all the same; {ASPECTS['work']}",
             )
+    if "run" in sums[0].samples["steps"].columns and {*facts[0].recordings} & {*facts[1].recordings}:
+        raise ComparisonError(
+            "B is one of the good runs in A, so it cannot differ from them",
+            "compare with a folder of others",
+        )
     samples = (_select(sums[0], comparability), _select(sums[1], comparability))
     trainings = [[result.training for letter, result in results if letter == own] for own in "AB"]
     first, second = (WhatIf(own[0]) if len(own) == 1 else None for own in trainings)
@@ -155,8 +161,10 @@ def compare(
         COMPARABILITY_TABLE.name: comparability,
         **compared,
     }
-    failures = check_gates(compared, parsed)
-    notes = [f"{name}: {note}" for name, result in results for note in result.training.notes]
+    failures, unjudged = check_gates(compared, parsed)
+    care = [f"{sentence}"] if sentence.endswith(CARE) else []
+    notes = [*care, *unjudged]
+    notes += [f"{name}: {note}" for name, result in results for note in result.training.notes]
     if target is not None:
         source = ComparisonSource(
             title=target.stem if title is None else title,
@@ -246,6 +254,13 @@ def _list_runs(run: RunName, batch: Batch, options: RunOptions) -> list[Sequence
     )
     if not ranks[0] or set(ranks) != {ranks[0]} or is_captured_again:
         return [inputs]
+    marks = {name: {recorded.identity.fingerprint for recorded in group} for name, group in groups.items()}
+    for (name, own), (other, others) in combinations(marks.items(), 2):
+        if own & others:
+            raise ComparisonError(
+                f"`{folder / name}` and `{folder / other}` have the same recording, so they are not two runs",
+                "keep one of them",
+            )
     return list(groups.values())
 
 
@@ -263,7 +278,8 @@ def join_runs(runs: Sequence[RunSums]) -> RunSums:
     if len(runs) == 1:
         return first
     for number, run in enumerate(runs[1:], 2):
-        for fact, own, other in list_other_work(compare_facts(first.facts, run.facts)):
+        names = ("run 1 of A", f"run {number} of A")
+        for fact, own, other in list_other_work(compare_facts(first.facts, run.facts, names=names)):
             raise ComparisonError(
                 f"the runs in A are of different work: run 1 and run {number} differ in {fact}, {own} and "
                 f"{other}",

@@ -50,6 +50,7 @@ class SqlResult(Result):
     """Answer of a query."""
 
     table: pl.DataFrame
+    notes: list[str]  # doubtful facts of the run, in sentences
 
     def _repr_html_(self) -> str:
         """Return the table, for notebooks."""
@@ -78,14 +79,14 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
     if not names:
         tables = ", ".join(_list_tables())
         raise OptionError("query", f"the query names none of the tables: {tables}", _HINT)
-    frames, skipped, counts = _build_frames(names, inputs, options)
+    frames, skipped, counts, notes = _build_frames(names, inputs, options)
     try:
         with pl.SQLContext(frames) as context:
             answer = context.execute(query, eager=True)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = str(error).split("\n")[0]
         raise OptionError("query", f"the query is invalid: {reason}", _HINT) from None
-    return SqlResult(table=answer, skipped=skipped, row_counts=counts)
+    return SqlResult(table=answer, notes=notes, skipped=skipped, row_counts=counts)
 
 
 def list_sql_columns() -> pl.DataFrame:
@@ -120,14 +121,16 @@ def _describe(table: AnyTable) -> Iterator[tuple[str, Any, str]]:
 
 def _build_frames(
     names: list[str], inputs: Inputs, options: RunOptions
-) -> tuple[dict[str, pl.DataFrame], Skipped, pl.DataFrame]:
+) -> tuple[dict[str, pl.DataFrame], Skipped, pl.DataFrame, list[str]]:
     """Build the named tables; each kind of analysis runs at most once."""
     frames: dict[str, pl.DataFrame] = {}
+    notes: list[str] = []
     results: list[PipelineResult | SummaryResult | ProjectResult] = []
     of_run = [name for name in names if name in _RUN_FRAMES or name in PIPELINE_TABLES]
     if of_run:
         result = pipeline(inputs, **options)
         results.append(result)
+        notes = result.training.notes
         for name in of_run:
             frames[name] = (
                 _RUN_FRAMES[name][1](result) if name in _RUN_FRAMES else result.tables([name])[name]
@@ -151,4 +154,4 @@ def _build_frames(
         frames["projections"] = ranges.ranges
     skipped = {path: error for result in results for path, error in result.skipped}
     # later analyses read the same rows again
-    return frames, [*skipped.items()], results[0].row_counts
+    return frames, [*skipped.items()], results[0].row_counts, notes

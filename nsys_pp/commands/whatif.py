@@ -56,7 +56,11 @@ class WhatIfResult(Result):
             )
         step = self.predictions["step_ns"][-1]
         pair = pair_runs(self._run, found.change, found.planned, is_short=exporter.name != "trace")
-        title = f"{found.title}: {format_time(step)} a step instead of {format_time(self._run.measured_ns)}"
+        measured = self._run.measured_ns
+        title = (
+            f"{found.title}: a step of {format_time(step)} instead of {format_time(measured)}"
+            f" ({format_time(abs(measured - step))} {'shorter' if step <= measured else 'longer'} on average)"
+        )
         exporter.write(pair, target, ExportOptions(force=force, title=title))
 
 

@@ -545,7 +545,7 @@ class Training(ShortRepr):
     anchors: pl.DataFrame  # LANE_ANCHORS
     lane_states: pl.DataFrame  # LANE_STATES
     cover: pl.DataFrame  # COVER
-    coverage: pl.DataFrame  # COVERAGE; of all steps, also where some of them are selected
+    coverage: pl.DataFrame  # COVERAGE; empty where steps were chosen
     gaps: pl.DataFrame  # LANE_GAPS: GAPS with `lane` instead of process_key and device_id
     ideal: pl.DataFrame  # IDEAL
     kernels: pl.DataFrame  # KERNEL_AGGREGATES with `lane` instead of process_key and device_id

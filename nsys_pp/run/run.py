@@ -613,6 +613,7 @@ def find_training(
     pauses = _list_pauses(inputs, clocks, captures, lanes)
     coverage = measure_coverage(lanes, by_lane["steps"], by_lane["compute_segments"], pauses)
     if steps is not None:
+        coverage = coverage.clear()  # what chosen steps leave out is no fact of the run
         is_selected = select_steps(run_steps, steps)
         run_steps = run_steps.filter(is_selected)
         by_lane |= {

@@ -547,7 +547,7 @@ def parse_gate(text: str) -> Gate:
     )
 
 
-def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -> list[str]:
+def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -> tuple[list[str], list[str]]:
     """Check gates against a comparison.
 
     If a run has a single step, its noise is unknown, and any change counts.
@@ -557,30 +557,42 @@ def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -
         gates: The gates.
 
     Returns:
-        One sentence for each gate that fails, in the order of the gates; empty if none does.
+        One sentence for each gate that fails, in the order of the gates, empty if none does; and one for each
+        that passes only as noise explains a change beyond its limit.
 
     Raises:
         GateError: The runs do not have what a gate is about.
     """
     rows = pl.concat(comparison[name] for name in ("steps", "bubbles", "stages", "kinds"))
-    return [failure for gate in gates if (failure := _check(gate, rows)) is not None]
+    found = [one for gate in gates if (one := _check(gate, rows)) is not None]
+    return [text for is_failed, text in found if is_failed], [
+        text for is_failed, text in found if not is_failed
+    ]
 
 
-def _check(gate: Gate, rows: pl.DataFrame) -> str | None:
-    """Return a sentence on the failure of a gate; None if it passes."""
+def _check(gate: Gate, rows: pl.DataFrame) -> tuple[bool, str] | None:
+    """Return whether a gate fails, and a sentence on it; None if it passes beyond doubt."""
     row = _find(gate, rows)
     value, noise = (row["b"], None) if gate.is_of_b else _change(gate, row)
-    if not _OPERATORS[gate.sign](value, gate.limit) or (noise is not None and abs(value) <= noise):
+    if not _OPERATORS[gate.sign](value, gate.limit):
         return None
+    if noise is not None and abs(value) <= noise:
+        shown, most = (
+            f"{100 * one:.1f} %" if gate.is_percent else format_duration(round(one)) for one in (value, noise)
+        )
+        return (
+            False,
+            f"gate `{gate.text}` cannot be judged: {shown} is within noise (up to {most}); record more steps",
+        )
     where = "" if gate.stage is None else f" of stage {gate.stage}"
     b = _write(row["b"], row["unit"])
     if gate.is_of_b:
-        return f"`{gate.text}`: {gate.metric}{where} is {b}"
+        return True, f"`{gate.text}`: {gate.metric}{where} is {b}"
     a = _write(row["a"], row["unit"])
     unsure = "; its noise is unknown: a run has a single step"
     if noise is not None:
         unsure = f" (noise {f'{100 * noise:.1f} %' if gate.is_percent else format_duration(round(noise))})"
-    return f"`{gate.text}`: {gate.metric}{where} went from {a} to {b}{unsure}"
+    return True, f"`{gate.text}`: {gate.metric}{where} went from {a} to {b}{unsure}"
 
 
 def _find(gate: Gate, rows: pl.DataFrame) -> dict[str, Any]:

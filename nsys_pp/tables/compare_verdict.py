@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
@@ -134,6 +135,19 @@ class Comparison:
         training = self.runs[1].training
         links = build_link_table(training).filter(link=label).select("sender", "receiver")
         return "" if links.is_empty() else place_link(training.lanes, *links.row(0))
+
+    def find_machine(self, labels: Sequence[str]) -> str | None:
+        """Find the machine of run B whose ranks are exactly these; None: there is none, or it is unknown."""
+        if self.runs[1] is None:
+            return None
+        lanes = self.runs[1].training.lanes.drop_nulls("machine")
+        own = (
+            lanes.group_by("machine")
+            .agg("label")
+            .filter(pl.col("label").list.set_difference([*labels]).list.len() == 0)
+        )
+        named = own.filter(pl.col("label").list.len() == len(labels))["machine"]
+        return str(named[0]) if len(named) == 1 and lanes["machine"].n_unique() > 1 else None
 
     @property
     def knows_noise_of_runs(self) -> bool:
@@ -405,13 +419,16 @@ _FACTS = (
 )
 
 
-def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) -> pl.DataFrame:
+def compare_facts(
+    a: RunFacts, b: RunFacts, *, allowed: Collection[str] = (), names: tuple[str, str] = ("A", "B")
+) -> pl.DataFrame:
     """Compare the facts of two runs.
 
     Args:
         a: Facts of run A.
         b: Facts of run B.
         allowed: Keys of `ASPECTS` that may differ.
+        names: Of both in errors.
 
     Returns:
         Rows of `COMPARABILITY_TABLE`, those that differ first, by effect.
@@ -419,11 +436,12 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
     Raises:
         ComparisonError: A run has no complete step, or the runs differ in an aspect that is not allowed.
     """
-    for name, facts in (("A", a), ("B", b)):
+    for name, facts in zip(names, (a, b), strict=True):
         if not facts.steps:
+            window = f" in {facts.window}" if facts.window else ""
+            one = name if " " in name else f"run {name}"
             raise ComparisonError(
-                f"run {name} has no complete step{f' in {facts.window}' if facts.window else ''}, so there "
-                "is nothing to compare",
+                f"{one} has no complete step{window}, so there is nothing to compare",
                 "record at least one whole step, or name other steps (`RUN:10:14`)",
             )
     rows, recorded = [], (a.recorded, b.recorded)
@@ -433,7 +451,8 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
         is_capture = fact.aspect == "steps" and a.step_source == b.step_source == "capture"
         if effect == "excluded" and fact.aspect not in allowed:
             raise ComparisonError(
-                f"A and B cannot be compared: {fact.name} {values[0]} in A, {values[1]} in B; {fact.meaning}",
+                f"{names[0]} and {names[1]} cannot be compared: {fact.name} {values[0]} in {names[0]}, "
+                f"{values[1]} in {names[1]}; {fact.meaning}",
                 f"`--allow-different {fact.aspect}` compares the rest; {ASPECTS[fact.aspect]}",
             )
         if effect == "noted" and fact.name == "what was recorded":
@@ -459,6 +478,9 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
     )
 
 
+CARE = "so compare with care"  # ends a sentence on runs that differ in what times depend on
+
+
 def list_other_work(table: pl.DataFrame) -> list[tuple[str, str, str]]:
     """List the facts of `COMPARABILITY_TABLE` for which times differ by themselves, with both values."""
     return table.filter(pl.col("effect") == "large", pl.col("a") != pl.col("b"))["fact", "a", "b"].rows()
@@ -474,9 +496,9 @@ def describe_comparability(table: pl.DataFrame) -> str:
         ("batches of inference", "batches are of unknown kinds"),
     ):
         if fact in alike:
-            return f"{reason} in both runs, so compare with care"
+            return f"{reason} in both runs, {CARE}"
     for effect, consequence in (
-        ((is_large | (pl.col("effect") == "excluded")) & differs, "so compare with care"),
+        ((is_large | (pl.col("effect") == "excluded")) & differs, CARE),
         (is_noted, "and are alike in all else"),
     ):
         facts = table.filter(effect)["fact"].to_list()
@@ -593,7 +615,7 @@ def describe_members(comparison: Comparison) -> list[Finding]:
                 )
                 for row in members.iter_rows(named=True)
             ]
-    return _fold(findings)
+    return _fold(comparison, findings)
 
 
 def _is_alike(rows: pl.DataFrame) -> bool:
@@ -682,28 +704,34 @@ def _describe(
 _MOST_SINGLE = 2
 
 
-def _fold(findings: list[Finding]) -> list[Finding]:
-    """Fold many single ranks into one finding."""
+def _fold(comparison: Comparison, findings: list[Finding]) -> list[Finding]:
+    """Fold many single ranks into one finding; all ranks of a machine are named by it."""
     single = [finding for finding in findings if finding.kind == "rank"]
     if len(single) <= _MOST_SINGLE:
         return findings
     kept = [finding for finding in findings if finding.kind != "rank"]
     for sign, word in ((1, "longer"), (-1, "shorter")):
         group = [finding for finding in single if to_float(finding.excess_fraction) * sign > 0]
-        group.sort(key=lambda finding: -finding.gain_ns)
         if len(group) <= 1:
             kept += group
             continue
+        group.sort(key=lambda finding: natural_key(str(finding.label)))
+        labels = [str(finding.label) for finding in group]
+        a, b = (sum(to_float(getattr(one, name)) for one in group) for name in ("usual_ns", "value_ns"))
+        gain_ns = comparison.predict_gain(pl.col("label").is_in(labels), a, b)
         most = max(abs(to_float(finding.excess_fraction)) for finding in group)
-        names = join_names([str(finding.label) for finding in group])
+        machine, names = comparison.find_machine(labels), join_names(labels)
+        if machine:
+            names = f"all {len(labels)} ranks of {machine} ({names})"
         kept.append(
             Finding(
                 kind="rank",
                 text=f"{names} compute {word}, up to {describe_change(sign * most)}",
                 confidence=group[0].confidence,
-                subject="run",
-                gain_ns=group[0].gain_ns,
-                gain_fraction=group[0].gain_fraction,
+                subject="machine" if machine else "run",
+                label=machine,
+                gain_ns=gain_ns,
+                gain_fraction=comparison.share(gain_ns),
                 excess_fraction=sign * most,
                 sample_count=group[0].sample_count,
             )
@@ -969,6 +997,9 @@ def _describe_steps(comparison: Comparison) -> Finding:
         text = f"steps take {lengths}; there are so few steps that any change may be noise"
     else:
         text = f"steps take the same time within noise: {lengths.removesuffix(same)}{noise}"
+    means = [to_float(run["steps"].filter(subject="step")["value"].mean()) for run in comparison.samples]
+    if abs(means[1] / means[0] / (b / a) - 1) >= LEAST_CHANGE:
+        text += f"; on average {format_time(means[1])} instead of {format_time(means[0])}"
     text += _describe_own_change(comparison)
     if comparison.may_be_other_batches:
         text += "; batches of other requests take another time"
@@ -1015,7 +1046,7 @@ def _describe_longest_step(comparison: Comparison, steps: Finding) -> list[Findi
         Finding(
             kind="long_step",
             text=text,
-            confidence=steps.confidence if steps.confidence == "guess" else "certain",
+            confidence=steps.confidence if steps.confidence == "guess" else "likely",
             subject="step",
             gain_ns=abs(b - a) / len(spans),
             gain_fraction=comparison.share(abs(b - a) / len(spans)),
@@ -1052,10 +1083,10 @@ def _describe_rest(comparison: Comparison, findings: list[Finding], *, are_all_s
         same = changes.filter(pl.col("is_change") == False)  # noqa: E712  # nulls are unknown
         unmatched = changes.filter(pl.col("a").is_null() | pl.col("b").is_null())
         unknown = len(changes) - len(same) - len(unmatched) - int(changes["is_change"].sum())
-        limit = max(to_float(same["noise_fraction"].median()), to_float(same["least_fraction"].median()))
+        limit = to_float(same["least_fraction"].median())
         every = "all " if len(same) == len(changes) > 1 else ""
         sentences = (  # number of members, and the sentence on them
-            (len(same), f"{every}{{}} within noise (up to {format_percent(limit)})"),
+            (len(same), f"{every}{{}} changed by noise, or by less than {format_percent(limit)}"),
             (len(unmatched), "{} in one run only"),
             (unknown, "noise of {} unknown"),
         )

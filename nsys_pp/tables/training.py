@@ -771,6 +771,7 @@ COVERAGE_TABLE = Table(
         Column("busy_fraction", pl.Float64, "share of the time in which kernels compute", decimals=1),
     ),
     caption="capture: from the first to the last operation of the GPUs of a report",
+    empty="steps were chosen, or no GPU operation was recorded",
     rows=sum_coverage,
     view=View(columns=("time_ns", "time_fraction", "compute_fraction", "busy_fraction", "part")),
 )
@@ -921,7 +922,9 @@ def build_gap_table(training: Training) -> pl.DataFrame:
         ]
         gaps = gaps.join(longest.select(*_GAP, *columns), on=_GAP, how="left", maintain_order="left")
     return (
-        gaps.join(_find_causes(gaps, training.lane_states), on=_GAP, how="left", maintain_order="left")
+        gaps.drop("step")
+        .join(_find_steps(gaps, training.steps), on=_GAP, how="left", maintain_order="left")
+        .join(_find_causes(gaps, training.lane_states), on=_GAP, how="left", maintain_order="left")
         .join(training.lanes.select("lane", "label"), on="lane", how="left", maintain_order="left")
         .with_columns(
             lane="label",
@@ -930,6 +933,19 @@ def build_gap_table(training: Training) -> pl.DataFrame:
             start_ns=pl.col("start_ns") - training.zero_ns,
         )
         .sort(-pl.col("length_ns"), "start_ns", "lane")
+    )
+
+
+def _find_steps(gaps: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Find the step that holds most of each gap: `_GAP`, step; gaps that none holds so are left out."""
+    spans = steps.select("lane", "step", since="start_ns", until="end_ns")
+    inside = pl.min_horizontal("until", "end_ns") - pl.max_horizontal("since", "start_ns")
+    return (
+        gaps.select(_GAP)
+        .join(spans, on="lane")
+        .filter(inside >= MOST * (pl.col("end_ns") - pl.col("start_ns")))
+        .unique(_GAP, keep="first", maintain_order=True)
+        .select(*_GAP, "step")
     )
 
 
@@ -964,7 +980,7 @@ GAP_TABLE = Table(
     title="Longest gaps",
     columns=(
         Column("lane", pl.String, "name of the lane, `lanes.label`; in `jobs`, `lane` is its number"),
-        Column("step", pl.Int64, "step in which it ends; null: outside all steps"),
+        Column("step", pl.Int64, "step that holds most of it; null: none does"),
         Column("start_ns", pl.Int64, "since the start of the earliest session", heading="Start"),
         Column("length_ns", pl.Int64, "time between two kernels that are not communication", priority=9),
         Column("cause", CAUSE, "cause of most of it; null: outside all steps", priority=9),

@@ -26,6 +26,7 @@ from nsys_pp.tables.training import (
     list_decodes,
 )
 from nsys_pp.tables.words import (
+    AT_MOST,
     cut_name,
     describe_steps,
     format_excess,
@@ -38,7 +39,7 @@ from nsys_pp.tables.words import (
     place_link,
     predict_gain,
 )
-from nsys_pp.training.whatif import LEAST_GAIN, Change
+from nsys_pp.training.whatif import LEAST_GAIN
 from nsys_pp.units import format_count
 
 _MORE_KERNELS = 0.02  # of a rank or stage that has more work
@@ -228,9 +229,7 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
         return []
     # what may be waiting for a late rank is no gain of communication
     most_ns = MOST * max(0.0, sum(known.values()) - slow_ns)
-    half_ns, _ = predict_gain(
-        evidence, lambda run: Change(run.unchanged.pieces, MOST * run.unchanged.kernels), most_ns
-    )
+    half_ns, _ = predict_gain(evidence, lambda run: run.scale_communication(MOST), most_ns)
     gain_ns = min(most_ns, max(0.0, half_ns - MOST * slow_ns))
     gain = ""
     if evidence.share(gain_ns) >= LEAST_GAIN:
@@ -311,9 +310,11 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
         return []
     schedule = evidence.training.schedule
     # sums over all steps and lanes, as in the tables
-    bubble, ideal_share, beyond_ns = evidence.lane_steps.select(
+    bubble, ideal_share, bubble_ns, ideal_ns, beyond_ns = evidence.lane_steps.select(
         bubble=pl.col("bubble_ns").sum() / pl.col("span_ns").sum(),
         ideal=(pl.col("ideal_bubble_ns").sum() / pl.col("ideal_span_ns").sum()).fill_nan(None),
+        bubble_ns=pl.col("bubble_ns").mean(),
+        ideal_ns=pl.col("ideal_bubble_ns").mean(),
         beyond_ns=(pl.col("bubble_ns") - pl.col("ideal_bubble_ns")).mean(),
     ).row(0)
     if ideal_share is None:
@@ -335,7 +336,10 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
     )
     gain_ns = max(0.0, to_float(beyond_ns) - explained)
     if min(gain_ns, explained) >= LEAST_GAIN * evidence.step_ns:
-        text += f"; {format_time(gain_ns)} of it is neither ideal nor in another line"
+        text += (
+            f"; {format_time(gain_ns)} of its {format_time(bubble_ns)} are neither ideal"
+            f" ({format_time(ideal_ns)}) nor in another line"
+        )
     return [
         Finding(
             kind="bubble",
@@ -344,8 +348,8 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=evidence.share(gain_ns),
-            value_ns=bubble * evidence.step_ns,
-            usual_ns=None if ideal_share is None else to_float(ideal_share) * evidence.step_ns,
+            value_ns=bubble_ns,
+            usual_ns=ideal_ns,
             sample_count=evidence.step_count,
         )
     ]
@@ -740,6 +744,8 @@ def _describe_slow(
     jobs = evidence.training.jobs
     is_inferred = evidence.has_passes and jobs["range_id"].null_count() == len(jobs)
     confidence: Confidence = "certain" if all(one.is_certain for one in members) else "likely"
+    if gain.startswith(AT_MOST):
+        confidence = "likely"
     if is_guess or is_inferred or may_be_waiting(evidence, lanes, others, steps):
         confidence = "guess"
     return Finding(

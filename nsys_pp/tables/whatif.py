@@ -23,9 +23,9 @@ _FORMS = {
     "heal": "`rank=5`, `gpu=node2 GPU 0`, `stage=3`, `machine=node2`, `host=6`, `link=2-4`, `data`, `lengths`"
     " or `all`",
     "scale": "`rank=5:0.9`, `stage=3:0.8`, `machine=node2:0.9`, `host=6:0.5`, `kind=backward:0.9`,"
-    " `link=2-4:0.5` or `link=all:0.5`",
+    " `link=2-4:0.5`, `link=all:0.5` or `communication:0.5`",
 }
-_ALONE = ("data", "lengths", "all")  # subjects without a name
+_ALONE = ("data", "lengths", "all", "communication")  # subjects without a name
 _TAILS = {"heal": "()", "scale": r":(\d*\.?\d+)"}
 
 
@@ -127,9 +127,15 @@ class _Run:
         healed += [
             self.run.heal_work(group, [lane for lane in self.every if lane not in group]) for group in whole
         ]
+        # all gain at least what any of them gains alone
+        each = [
+            _SUBJECTS["heal"][one.subject](self, one)
+            for one in self.list_heals()
+            if one.name or one.subject == "data"
+        ]
         links = starmap(self.run.heal_link, self.run.links.select("sender", "receiver").unique().rows())
         late = [self.run.heal_time(self.every, self.every, work=work) for work in ("host", "data")]
-        return reduce(Change.__and__, (*healed, *links, *late))
+        return reduce(Change.__and__, (*healed, *each, *links, *late))
 
     def scale_lanes(self, asked: _Asked) -> Change:
         lanes = self.find(asked, _COLUMNS_OF[asked.subject], asked.name)
@@ -150,7 +156,7 @@ class _Run:
         return self.run.scale_kind(asked.name, asked.factor)
 
     def list_heals(self) -> list[_Asked]:
-        """List what may be healed: ranks, stages, links and hosts that need most time beyond their peers."""
+        """List what may be healed: ranks, stages, links and hosts that need most time; lengths are last."""
         lanes, texts = self.lanes.drop_nulls("rank"), list[str]()
         work = np.sum([self.run.saved_ns(self.run.heal_work(group, group)) for group in self.groups], axis=0)
         late = self.run.saved_ns(self.run.heal_time(self.every, self.every, work="host"))
@@ -199,6 +205,7 @@ _SUBJECTS: dict[str, dict[str, Callable[[_Run, _Asked], Change]]] = {
         **dict.fromkeys(_COLUMNS_OF, _Run.scale_lanes),
         "link": _Run.scale_link,
         "kind": _Run.scale_kind,
+        "communication": lambda of, asked: of.run.scale_communication(asked.factor),
     },
 }
 
@@ -432,7 +439,8 @@ WHATIF_TABLE = Table(
     name="whatif",
     title="What if",
     columns=_COLUMNS,
-    caption="heal: as long as on its peers, where it takes longer; step: the mean one of the replayed run",
+    caption="heal: as long as on its peers, where it takes longer (`--scale communication:0.5` asks for the"
+    " rest); step: the mean one of the replayed run",
     rows=lambda found: found.rows,
     is_fixed=True,
 )

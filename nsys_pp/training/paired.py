@@ -10,7 +10,7 @@ import polars as pl
 import polars.selectors as cs
 
 from nsys_pp.arrays.columns import numbers, whole_numbers
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import keep_comparable
 from nsys_pp.frames.conform import conform, conform_part
 from nsys_pp.frames.training import CAUSES, LANE_STATES, RUN_JOBS, RUN_STEPS, Training, span_steps
@@ -34,8 +34,7 @@ def pair_runs(
         is_short: Select the complete step that changes most; both runs begin it at the same time.
 
     Returns:
-        A training with lanes, steps, jobs, states and messages; other frames are empty. In replayed lanes it
-        is open how much of a time of communication is a wait.
+        A training with lanes, steps, jobs, states and messages; other frames are empty.
     """
     of = run.training
     replayed = _replay(run, change) if planned is None else _place(run, planned)
@@ -98,17 +97,6 @@ def _replay(run: WhatIf, change: Change) -> dict[str, pl.DataFrame]:
             pl.Series(name, graph.move(lane, numbers(frame[name]), ends)) for name in names
         )
 
-    causes = [cause.removesuffix("_wait").removesuffix("_transfer") for cause in CAUSES]
-    inside = np.flatnonzero(pieces.step >= 0)
-    states = pl.DataFrame(
-        {
-            "lane": pieces.lane[inside],
-            "step": pieces.step[inside],
-            "cause": pl.Series(causes).gather(pieces.cause[inside]),
-            "start_ns": graph.find_starts(ends)[inside].round().astype(np.int64),
-            "end_ns": ends[inside].round().astype(np.int64),
-        }
-    ).filter(pl.col("end_ns") > pl.col("start_ns"))
     jobs = of.jobs.with_columns(
         pl.col("compute_start_ns").fill_null(pl.col("start_ns")),
         pl.col("compute_end_ns").fill_null(pl.col("end_ns")),
@@ -117,9 +105,47 @@ def _replay(run: WhatIf, change: Change) -> dict[str, pl.DataFrame]:
     return {
         "steps": move(of.steps, "start_ns", "end_ns"),
         "jobs": jobs.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _UNKNOWN),
-        "lane_states": conform_part(states, LANE_STATES),
+        "lane_states": _build_states(run, change, ends),
         "transfers": _move_transfers(run, moments[len(ends) :].round().astype(np.int64)),
     }
+
+
+def _build_states(run: WhatIf, change: Change, ends: Floats) -> pl.DataFrame:
+    """Build the states of a replay: beyond its own duration or transfer, a piece begins with a wait."""
+    graph, pieces = run.graph, run.graph.pieces
+    piece, kernel = graph.waits
+    is_known = np.isin(kernel, run.known_kernels)
+    own = (pieces.end - pieces.start) * change.pieces
+    own[piece] = np.where(is_known, (graph.transfers * change.kernels)[kernel], np.inf)
+    # between steps there is no cause, and nothing is drawn
+    causes = [*(cause.removesuffix("_wait").removesuffix("_transfer") for cause in CAUSES), "idle"]
+    base = pl.Series(causes).gather(pieces.cause)
+    kind = np.zeros(len(own), np.bool_)
+    kind[piece[is_known]] = True
+    start = graph.find_starts(ends)
+    middle = np.clip(ends - own, start, ends)
+    parts = [
+        pl.DataFrame(
+            {
+                "lane": pieces.lane,
+                "step": pieces.step,
+                "cause": cause,
+                "start_ns": begin.round().astype(np.int64),
+                "end_ns": until.round().astype(np.int64),
+            }
+        )
+        for cause, begin, until in (
+            (_choose(kind, base + "_wait", "unknown"), start, middle),
+            (_choose(kind, base + "_transfer", base), middle, ends),
+        )
+    ]
+    every = pl.concat(parts).filter(pl.col("step") >= 0, pl.col("end_ns") > pl.col("start_ns"))
+    return conform_part(every.sort("lane", "start_ns"), LANE_STATES)
+
+
+def _choose(mask: Bools, yes: pl.Series, no: pl.Series | str) -> pl.Series:
+    other = pl.Series([no] * len(mask)) if isinstance(no, str) else no
+    return yes.zip_with(pl.Series(mask), other)
 
 
 def _move_transfers(run: WhatIf, moments: Int64s) -> pl.DataFrame:
@@ -142,12 +168,14 @@ def _move_transfers(run: WhatIf, moments: Int64s) -> pl.DataFrame:
         known = known.drop(f"{verb}_start_ns", f"{verb}_end_ns").join(
             times, on="group", maintain_order="left"
         )
-    return known.select(
-        pl.lit(None, of.transfers.schema[name]).alias(name)
-        if name in ("send_wait_ns", "receive_wait_ns")
-        else name
-        for name in of.transfers.columns
-    )
+    both = pl.max_horizontal("send_start_ns", "receive_start_ns")  # one side waits for the other
+    waits = {
+        f"{verb}_wait_ns": pl.when(~pl.col("is_buffered") | (verb == "receive"))
+        .then(pl.min_horizontal(both, f"{verb}_end_ns") - pl.col(f"{verb}_start_ns"))
+        .cast(of.transfers.schema[f"{verb}_wait_ns"])
+        for verb in ("send", "receive")
+    }
+    return known.with_columns(**waits).select(of.transfers.columns)
 
 
 def _place(run: WhatIf, planned: Planned) -> dict[str, pl.DataFrame]:

@@ -112,12 +112,17 @@ class WhatIf:
         return abs(self.replayed_ns / self.measured_ns - 1) if self.measured_ns else 0.0
 
     @cached_property
+    def known_kernels(self) -> Int64s:
+        """Kernels of communication with known other members, of which wait and transfer are known apart."""
+        sizes = self.graph.members.filter("awaits").group_by("group").agg(pl.len(), kernel="kernel")
+        known: Int64s = sizes.filter(pl.col("len") > 1)["kernel"].explode().to_numpy()
+        return known
+
+    @cached_property
     def _shortest(self) -> Change:
         """No time for communication of unknown members, and for copies, which may begin earlier."""
         graph, change = self.graph, self.unchanged
-        sizes = graph.members.filter("awaits").group_by("group").agg(pl.len(), kernel="kernel")
-        known = sizes.filter(pl.col("len") > 1)["kernel"].explode().to_numpy()
-        change.kernels[np.setdiff1d(np.arange(len(graph.kernels)), known)] = 0.0
+        change.kernels[np.setdiff1d(np.arange(len(graph.kernels)), self.known_kernels)] = 0.0
         change.pieces[np.isin(graph.pieces.cause, (*COMMUNICATION, *_CAUSES_OF["copy"]))] = 0.0
         return change
 
@@ -211,6 +216,10 @@ class WhatIf:
         change, found = self.unchanged, self.links.join(factors, on=["sender", "receiver"])
         change.kernels[found["kernel"].to_numpy()] = found["factor"]
         return change
+
+    def scale_communication(self, factor: float) -> Change:
+        """Multiply the transfers of all messages and collectives by a factor."""
+        return Change(self.unchanged.pieces, factor * self.unchanged.kernels)
 
     def saved_ns(self, change: Change) -> Floats:
         """Return the time that each lane needs less, whether or not a step gains from it."""

@@ -4,6 +4,7 @@ Each target runs in a process of its own for `--seconds`, `--jobs` at once. Inpu
 `.txt` has the traceback, `.zip` the files; copy a small `.zip` to tests/fuzz/corpus next to the code that mends it.
 With atheris (`pip install '.[fuzz]'`: Linux, CPython 3.11 to 3.13) inputs follow the coverage of the code, else they are random.
 For hours: `python -m tests.fuzz --seconds 3600 --jobs 8 --out found`, again with the same folder to go on with its inputs.
+`.github/workflows/nightly.yml` does so each night, and keeps its folder. `--times 3 --seed 1` draws the same inputs each time (`.ci/run`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from tests.fuzz.targets import TARGETS
 _GRACE_S = 180  # after its time; a hanging input ends its process before
 
 
-def fuzz(target: str, output: Path, *, seconds: float, runs: int = 0, seed: int = 1) -> dict[str, float]:
+def fuzz(
+    target: str, output: Path, *, seconds: float, runs: int = 0, seed: int = 1, is_random: bool = False
+) -> dict[str, float]:
     """Fuzz a target; a process that dies is noted with its last input, and another one goes on."""
     total: dict[str, float] = {
         "inputs": 0,
@@ -40,7 +43,7 @@ def fuzz(target: str, output: Path, *, seconds: float, runs: int = 0, seed: int 
     while True:
         left = max(1.0, until - time.monotonic())
         line = [sys.executable, "-m", "tests.fuzz.worker", target, str(output), "--seed", str(seed)]
-        line += ["--seconds", str(left), "--runs", str(runs)]
+        line += ["--seconds", str(left), "--runs", str(runs), *["--random"] * is_random]
         with (output / f"{target}.log").open("ab") as log:
             environ = environment(PYTHONWARNINGS="ignore", POLARS_MAX_THREADS="1")
             try:
@@ -71,6 +74,12 @@ def main() -> int:
         "targets", nargs="*", metavar="TARGET", help=f"some of {', '.join(TARGETS)}; default: all"
     )
     parser.add_argument("--seconds", type=float, default=60, help="of each target; default: 60")
+    parser.add_argument(
+        "--times",
+        type=int,
+        default=0,
+        help="draw so many times the inputs of the tests by chance instead, the same ones for a seed",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="targets at once; default: 1")
     parser.add_argument("--seed", type=int, help="default: another one each time")
     parser.add_argument(
@@ -86,7 +95,18 @@ def main() -> int:
     bad = 0.0
     with ThreadPoolExecutor(chosen.jobs) as pool:
         names = chosen.targets or list(TARGETS)
-        work = {name: pool.submit(fuzz, name, output, seconds=chosen.seconds, seed=seed) for name in names}
+        work = {
+            name: pool.submit(
+                fuzz,
+                name,
+                output,
+                seconds=chosen.seconds,
+                seed=seed,
+                runs=chosen.times * TARGETS[name].runs,
+                is_random=chosen.times > 0,
+            )
+            for name in names
+        }
         for name, future in work.items():
             total = future.result()
             bad += total["broken"] + total["died"]

@@ -506,7 +506,7 @@ RUNS = comparison(
 
 
 def fails(text: str, runs: dict[str, pl.DataFrame] = RUNS) -> bool:
-    return bool(check_gates(runs, [parse_gate(text)]))
+    return bool(check_gates(runs, [parse_gate(text)])[0])
 
 
 @pytest.mark.parametrize(
@@ -543,7 +543,7 @@ def test_gates_mean_what_they_say(text: str, expected: bool) -> None:
 
 def test_where_noise_is_unknown_the_change_counts_and_the_sentence_says_so() -> None:
     single = comparison(row("step", 100.0 * MS, 104.0 * MS, noise=None))
-    (sentence,) = check_gates(single, [parse_gate("step>3%")])
+    (sentence,), _ = check_gates(single, [parse_gate("step>3%")])
     assert sentence == (
         "`step>3%`: step went from 100.000 ms to 104.000 ms; its noise is unknown: a run has a single step"
     )

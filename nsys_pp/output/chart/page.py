@@ -122,7 +122,7 @@ def describe_page(
     bars, bubbles = build_bars(training), build_bubbles(training)
     lanes, spans = training.lanes, span_steps(training.steps).sort("start_ns", "step")
     first, last = time_span(training, bars)
-    named = list_named_lanes(lanes, verdict.findings[:1])
+    named = list_named_lanes(lanes, verdict.findings)
     names, name_codes = pack_strings(bars["name"])
     labels, label_codes = pack_strings(bars["label"])
     roles, role_codes = pack_strings(bars["role"])

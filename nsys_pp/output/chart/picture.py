@@ -94,7 +94,7 @@ def _draw(training: Training, title: str, verdict: Verdict) -> str:
     has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
     picture = _Picture(training, time_span(training, bars), len(verdict.lines), below, has_messages)
     picture.draw_axis()
-    picture.draw_lanes(training.lanes, list_named_lanes(training.lanes, verdict.findings[:1]))
+    picture.draw_lanes(training.lanes, list_named_lanes(training.lanes, verdict.findings))
     picture.draw_bubbles(bubbles)
     picture.draw_steps(training.steps, span_steps(training.steps).sort("start_ns", "step"))
     picture.draw_jobs(bars, has_arrows=training.transfers.height > 0)

@@ -9,7 +9,6 @@ import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import compress
 from typing import Any, BinaryIO
 
 import polars as pl
@@ -404,7 +403,9 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
     )
     metrics = [metric for metric in _METRICS if len(frame.filter(metric[3]))]
     names = [name for name, *_ in metrics]
-    of_findings = [_METRIC_OF.get(finding.kind, "") for finding in source.verdict.findings]
+    # the metric of a finding on ranks before one of the run, which shows less of them
+    ranked = sorted(source.verdict.findings, key=lambda finding: finding.subject == "run")
+    of_findings = [_METRIC_OF.get(finding.kind, "") for finding in ranked]
     columns = grid.select(
         *(round_exact(grid[name]) for name in _TIMES),
         pl.col("start_ns").cast(pl.Float64),
@@ -524,11 +525,7 @@ def _draw_stragglers(source: PageSource) -> Drawn:
 def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
     """Draw a rank, stage or link; the table compares all steps, the verdict also those since a change."""
     excess, findings = row["excess_fraction"] or 0.0, source.verdict.findings
-    is_named = (
-        one.kind in ("straggler", "link") and (one.subject, one.label) == (row["what"], row["label"])
-        for one in findings
-    )
-    finding = next(compress(findings, is_named), None)
+    finding = next((one for one in findings if _names_straggler(source, one, row)), None)
     text = format_change(excess, row["noise_fraction"])
     if finding is not None:
         text += ", slow"
@@ -546,6 +543,16 @@ def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
         is_marked=finding is not None,
         row=name_row("stragglers", row["label"]),
     )
+
+
+def _names_straggler(source: PageSource, finding: Finding, row: Mapping[str, Any]) -> bool:
+    """Return whether a finding names a row of stragglers, or the machine of its rank."""
+    if finding.kind not in ("straggler", "link"):
+        return False
+    lanes = source.training.lanes
+    of_machine = finding.subject == "machine" and row["what"] == "rank"
+    is_inside = of_machine and row["label"] in lanes.filter(machine=finding.label)["label"]
+    return is_inside or (finding.subject, finding.label) == (row["what"], row["label"])
 
 
 def _draw_communication(source: PageSource) -> Drawn:
@@ -707,7 +714,8 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="verdict",
             title="Verdict",
-            lead="Findings by the time of a step that could be gained; nothing within noise is named.",
+            lead="Findings by the time of a mean step that could be gained, then what describes the run."
+            " Nothing within noise is named.",
             draw=_draw_verdict,
         ),
         Section(
