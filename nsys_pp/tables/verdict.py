@@ -230,7 +230,7 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
     # what may be waiting for a late rank is no gain of communication
     most_ns = MOST * max(0.0, sum(known.values()) - slow_ns)
     half_ns, _ = predict_gain(evidence, lambda run: run.scale_communication(MOST), most_ns)
-    gain_ns = min(most_ns, max(0.0, half_ns - MOST * slow_ns))
+    gain_ns = max(0.0, half_ns - MOST * slow_ns)
     gain = ""
     if evidence.share(gain_ns) >= LEAST_GAIN:
         gain = f"; with transfers half as long a step is about {format_time(gain_ns)} shorter"
@@ -869,7 +869,7 @@ _COLUMNS = (
 def build_verdict(training: Training, explanations: Explanations = NONE) -> Verdict:
     """Build the verdict of a training.
 
-    Findings come by descending gain, then the bubble, then missing ranks and lost events; the clocks are
+    Findings come by descending gain, then communication, then the bubble, then missing ranks and lost events; the clocks are
     last, or first if they exclude comparisons. Without findings, the first line is a sentence that nothing
     exceeds noise.
 
@@ -897,7 +897,10 @@ def build_verdict(training: Training, explanations: Explanations = NONE) -> Verd
     clocks = [finding for finding in limits if finding.kind == "clocks"]
     others = [finding for finding in limits if finding.kind not in ("stages", "clocks")]
     ranked = [finding for finding in findings if finding.kind not in LIMITS]
-    ranked.sort(key=lambda finding: (finding.kind in CONTEXT, -finding.gain_ns))
+    # what could be mended, then what half of the transfers would gain, then what describes the run
+    ranked.sort(
+        key=lambda finding: (finding.kind in CONTEXT, finding.kind == "communication", -finding.gain_ns)
+    )
     if all(finding.kind in CONTEXT for finding in findings):
         within = format_count(evidence.step_count, "inferred step" if evidence.is_inferred else "step")
         if not (evidence.has_steps and is_of_steps):
