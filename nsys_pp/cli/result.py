@@ -222,11 +222,8 @@ def log_verdict(verdict: Verdict) -> None:
 
 
 def describe_outputs(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return path and size of each output, as plain types."""
-    return [
-        {"path": describe_path(path), "bytes": path.stat().st_size if path.is_file() else None}
-        for path in paths
-    ]
+    """Return path, as Python opens it, and size of each output, as plain types."""
+    return [{"path": str(path), "bytes": path.stat().st_size if path.is_file() else None} for path in paths]
 
 
 def _now() -> str:

@@ -869,9 +869,9 @@ _COLUMNS = (
 def build_verdict(training: Training, explanations: Explanations = NONE) -> Verdict:
     """Build the verdict of a training.
 
-    Findings come by descending gain, then communication, then the bubble, then missing ranks and lost events; the clocks are
-    last, or first if they exclude comparisons. Without findings, the first line is a sentence that nothing
-    exceeds noise.
+    Findings come by descending gain, then communication, then the bubble, then missing ranks and lost
+    events; the clocks are last, or first if they exclude comparisons. Without findings, the first line is a
+    sentence that nothing exceeds noise.
 
     Args:
         training: The training.

@@ -177,3 +177,25 @@ def test_a_slow_link_explains_the_longer_steps_and_the_bubble(tmp_path: Path) ->
     assert found["link"]["gain_ns"] == pytest.approx(found["step"]["gain_ns"], rel=0.05)
     assert found["bubble"]["line"].endswith("; other lines explain most.")
     assert found["bubble"]["gain_ns"] < 0.2 * found["step"]["gain_ns"]
+
+
+def test_copies_of_one_run_are_no_two_good_runs(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        shutil.copytree(runs[0], tmp_path / "good" / name)
+    assert_refused(
+        call("compare", tmp_path / "good", runs[0]), "have the same recording, so they are not two runs"
+    )
+
+
+def test_a_gate_within_noise_passes_with_a_note(runs: tuple[Path, Path]) -> None:
+    a, b = (f"{runs[0]}:{steps}" for steps in ("10:12", "12:14"))
+    step = as_json(a, b)["tables"]["steps"][0]
+    assert abs(step["change_fraction"]) <= step["noise_fraction"]
+    sign, limit = (
+        (">", step["change_fraction"] - 1e-5)
+        if step["change_fraction"] > 0
+        else ("<", step["change_fraction"] + 1e-5)
+    )
+    done = call("compare", a, b, "--fail-on", f"step{sign}{100 * limit:.6f}%")
+    assert done.code == 0
+    assert "cannot be judged" in done.stderr

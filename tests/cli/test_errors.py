@@ -509,6 +509,7 @@ COMMANDS_ON_BYTES = [
     "summary --format json --explain-rows --log-format json",
     "info",
     "extract -o OUT/run.nspart",
+    "check",
 ]
 
 
@@ -538,3 +539,24 @@ def test_names_may_be_bytes(command: str, odd_folder: Path, tmp_path: Path) -> N
     assert {os.fsencode(each["path"]) for each in recorded["outputs"]} <= {
         os.fsencode(path) for path in tmp_path.rglob("*")
     }
+
+
+def test_names_that_are_bytes_are_shown_escaped(odd_folder: Path) -> None:
+    (odd_folder / "th\udce9.sqlite").write_bytes(b"no report")
+    found = json.loads(call("check", odd_folder, "--json").stdout)["reports"]
+    assert [Path(one["report"]).name for one in found] == ["a.sqlite", "th\\xe9.sqlite"]
+    assert "th\\xe9.sqlite` is not a SQLite database" in found[1]["findings"][0]["text"]
+    assert "th\\xe9.sqlite" in call("info", odd_folder).stderr
+
+
+def test_a_scrub_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    shutil.copy(RANK0, tmp_path / "in" / "a.sqlite")
+    (tmp_path / "in" / "b.sqlite").write_bytes(RANK1.read_bytes()[:99_000])
+    assert_refused(call("scrub", tmp_path / "in", "-o", tmp_path / "deep" / "out"), "is truncated")
+    edit(tmp_path / "in" / "a.sqlite", "CREATE TABLE other (text)", "INSERT INTO other VALUES ('x')")
+    shutil.copy(RANK1, tmp_path / "in" / "b.sqlite")
+    kernels = "UPDATE sqlite_master SET sql = 'CREATE TABLE x (' WHERE name = 'PROCESSES'"
+    edit(tmp_path / "in" / "b.sqlite", "PRAGMA writable_schema = ON", kernels)
+    assert call("scrub", tmp_path / "in", "-o", tmp_path / "deep" / "out").code == 1
+    assert not (tmp_path / "deep").exists()

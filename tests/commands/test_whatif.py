@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from html import unescape
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 import nsys_pp
 from fixtures import simulate
 from nsys_pp.errors import MissingDataError, OptionError
+from nsys_pp.training.paired import pair_runs
+from nsys_pp.training.whatif import WhatIf
 from tests.cli.calls import call, succeed
 
 OPTIONS = "--pp 2 --dp 2 --steps 4 --micro-batches 4 --layers 1 --names megatron --brief-truth --seed 51"
@@ -116,3 +122,58 @@ def test_a_run_that_cannot_be_replayed_is_refused(slow: Path) -> None:
         nsys_pp.whatif(slow, clock="utc")
     assert raised.value.hint is not None
     assert "`nsys-pp align` shows the clocks" in raised.value.hint
+
+
+def test_all_gains_at_least_what_one_does_also_of_machines(tmp_path: Path) -> None:
+    options = "--pp 1 --dp 8 --machines 2 --steps 4 --micro-batches 2 --layers 1 --names torch --brief-truth"
+    faults = "--machine-factors 1.0,1.2 --host-stall 6,12=9"
+    simulate.main([*options.split(), *faults.split(), "--seed", "52", str(tmp_path)])
+    gains = predictions_of(tmp_path)
+    assert gains["heal machine=node1"] > 0.1
+    assert gains["heal all"] >= max(gains.values())
+
+
+def predictions_of(folder: Path) -> dict[str, float]:
+    return dict(nsys_pp.whatif(folder).predictions.select("change", "gain_fraction").iter_rows())
+
+
+def test_a_rank_that_gains_nothing_is_told_what_its_host_would(tmp_path: Path) -> None:
+    simulate.main([*OPTIONS.split(), "--slow-loader", "1=5", str(tmp_path)])
+    result = nsys_pp.whatif(tmp_path, heal="rank=1")
+    assert any("`--heal data` or `--heal host=RANK`" in note for note in result.notes)
+
+
+def test_half_of_the_transfers_gain_what_the_verdict_says(tmp_path: Path) -> None:
+    simulate.main([*OPTIONS.split(), "--message-bytes", "90000000", "--machines", "2", str(tmp_path)])
+    found = {one.kind: one for one in nsys_pp.pipeline(tmp_path, layout="pp=2,dp=2").verdict.findings}
+    half = nsys_pp.whatif(tmp_path, layout="pp=2,dp=2", scale="communication:0.5")
+    gain = half.predictions["gain_ns"].item()
+    assert found["communication"].gain_ns == pytest.approx(gain, rel=0.01)
+    assert "with transfers half as long a step is about" in found["communication"].text
+
+
+def test_a_replay_tells_waits_and_transfers_apart_as_what_was_measured(slow: Path) -> None:
+    run = WhatIf(nsys_pp.pipeline(slow, layout="pp=2,dp=2").training)
+    states = pair_runs(run, run.unchanged).lane_states.with_columns(
+        time_ns=pl.col("end_ns") - pl.col("start_ns"), is_replayed=pl.col("lane") % 2 == 1
+    )
+    sums = states.group_by("cause").agg(
+        measured=pl.col("time_ns").filter(~pl.col("is_replayed")).sum(),
+        replayed=pl.col("time_ns").filter("is_replayed").sum(),
+    )
+    for cause in ("message_wait", "message_transfer", "collective_wait", "compute"):
+        measured, replayed = sums.filter(cause=cause)["measured", "replayed"].row(0)
+        assert replayed == pytest.approx(measured, rel=0.1), cause
+
+
+def test_a_picture_draws_the_step_of_the_verdict_and_marks_its_rank(tmp_path: Path) -> None:
+    simulate.main([*OPTIONS.split(), "--slow-rank", "3=1.3", "--slow-since", "12", str(tmp_path / "in")])
+    options: dict[str, Any] = {"layout": "pp=2,dp=2"}
+    chart = nsys_pp.chart(tmp_path / "in", tmp_path / "one.svg", **options)
+    text = (tmp_path / "one.svg").read_text()
+    assert re.findall(r">(step \d+)<", text) == ["step 12"]
+    assert re.findall(r'fill="#d6246e"[^>]*>([^<]*)<', text) == ["rank 3"]
+    assert chart.verdict.lines[0] in unescape(text)
+    assert (chart.steps, chart.notes[0]) == (1, "only step 12 is drawn; `--steps` names others")
+    nsys_pp.chart(tmp_path / "in", tmp_path / "all.svg", steps="10:", **options)
+    assert len(re.findall(r">step \d+<", (tmp_path / "all.svg").read_text())) == 4

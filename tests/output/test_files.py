@@ -197,3 +197,11 @@ def test_reports_are_read_as_they_were_written(
             added[b"".join(blocks)] = open_blocks
         for whole, open_blocks in added.items():
             assert read(open_blocks, len(whole), piece) == whole
+
+
+def test_the_umask_of_the_process_is_never_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads would create files with it."""
+    monkeypatch.setattr(os, "umask", None)
+    with replace_file(tmp_path / "a", force=False) as path:
+        path.write_text("x")
+    assert (tmp_path / "a").read_text() == "x"

@@ -6,10 +6,12 @@ import gzip
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import pytest
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.read.files import check_integrity
+from nsys_pp.read.files import check_database, check_integrity, explain_sqlite, hold_file
 from tests.breaks import BREAKS
 from tests.cli.calls import environment, run
 from tests.read.tables import call, kernel, push_pop, strings, write_export
@@ -277,3 +279,53 @@ def test_constraints_of_a_file_are_not_run(tmp_path: Path) -> None:
     )
     assert check_integrity(path, time_limit_s=60).stopped == ""
     assert len(build_report(read_report(path)).gpu_ops) == 99
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (sqlite3.SQLITE_ERROR, "cannot be read: no such column: isBlocked"),
+        (sqlite3.SQLITE_BUSY, "is being written by another program"),
+        (sqlite3.SQLITE_IOERR_SHORT_READ, "is damaged"),
+    ],
+)
+def test_errors_of_sqlite_are_told_by_their_code(code: int, words: str) -> None:
+    error = sqlite3.OperationalError("no such column: isBlocked")
+    error.sqlite_errorcode = code
+    assert words in explain_sqlite(Path("a.sqlite"), error).message
+
+
+def test_a_check_runs_no_program_of_a_file(tmp_path: Path) -> None:
+    """A computed column that an index holds would need gigabytes."""
+    path = edit(
+        tmp_path / "a.sqlite",
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end)",
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2)",
+        "PRAGMA ignore_check_constraints = ON",
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN costly NOT NULL AS (hex(zeroblob(400000000)))",
+    )
+    assert check_integrity(path, time_limit_s=60).complaints == ()
+    assert len(build_report(read_report(path)).gpu_ops) == 1
+
+
+def test_a_second_look_at_a_file_keeps_the_locks_of_sqlite(tmp_path: Path) -> None:
+    """By POSIX, a descriptor that is closed ends all locks of its process."""
+    path = edit(
+        tmp_path / "a.sqlite",
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end)",
+    )
+    write = f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('CREATE TABLE other (x)')"
+
+    def can_write() -> bool:
+        return subprocess.run([sys.executable, "-c", write], capture_output=True, check=False).returncode == 0
+
+    with (
+        hold_file(path),
+        closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as reader,
+    ):
+        reader.execute("BEGIN").execute("SELECT * FROM StringIds").fetchall()
+        check_database(path)
+        assert not can_write()
+    assert can_write()

@@ -182,7 +182,7 @@ def test_equal_runs_name_nothing(a: str, b: str) -> None:
     assert "the same time within noise" in steps.text
     assert steps.gain_ns == 0
     assert last.text.startswith(
-        "no change of ranks, bubble, links or kernels beyond noise: all 8 ranks within noise"
+        "no change of ranks, bubble, links or kernels beyond noise: all 8 ranks changed by noise"
     )
 
 
@@ -194,7 +194,7 @@ def test_a_slow_rank_is_named_and_the_others_are_folded() -> None:
     (rank,) = (finding for finding in findings if finding.kind == "rank")
     assert rank.excess_fraction == pytest.approx(0.25, abs=0.02)
     assert (rank.stage, rank.confidence, rank.since_step) == (2, "likely", None)
-    assert "7 ranks within noise" in findings[-1].text
+    assert "7 ranks changed by noise" in findings[-1].text
 
 
 # options of A and B, what is named, and what the sentences say
@@ -207,7 +207,7 @@ CHANGES = {
     "a stage with more work": (
         ("--seed 1", "--stage-costs 1,1.2,1,1 --seed 2"),
         [("stage", "stage 1")],
-        ["stage 1 (2 ranks) computes 20 % longer", "6 ranks within noise"],
+        ["stage 1 (2 ranks) computes 20 % longer", "6 ranks changed by noise"],
     ),
     "all ranks": (
         ("--seed 1", "--stage-costs 1.2,1.2,1.2,1.2 --seed 2"),
@@ -217,7 +217,7 @@ CHANGES = {
     "a link": (
         ("--seed 1", "--slow-link 2,4=3 --seed 2"),
         [("link", "rank 2 -> rank 4")],
-        ["11 links within noise"],
+        ["11 links changed by noise"],
     ),
 }
 

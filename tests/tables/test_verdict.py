@@ -481,6 +481,27 @@ def test_communication_that_may_be_waiting_is_not_certain() -> None:
     assert "waits for other ranks included" in found.text
 
 
+def test_a_layout_that_the_jobs_contradict_comes_first_and_leaves_guesses(tmp_path: Path) -> None:
+    folder = run(tmp_path, "--dp 2 --slow-rank 1=1.3", 61)
+    right, wrong = (
+        nsys_pp.pipeline(folder, layout=layout).verdict.findings for layout in ("pp=2,dp=2", "pp=4")
+    )
+    assert "stages" not in {finding.kind for finding in right}
+    assert (wrong[0].kind, wrong[0].confidence) == ("stages", "likely")
+    assert "`--layout` contradicts the jobs" in wrong[0].text
+    assert {one.confidence for one in wrong[1:] if one.kind not in ("missing", "losses", "clocks")} == {
+        "guess"
+    }
+
+
+def test_a_single_report_that_communicates_has_missing_peers(tmp_path: Path) -> None:
+    folder = run(tmp_path, "--dp 2", 62)
+    for path in sorted(folder.rglob("*.sqlite"))[1:]:
+        path.unlink()
+    (found,) = of_kind(folder, "missing")
+    assert "waits for them are unknown" in found.text
+
+
 def test_other_numbers_of_kernels_are_named_instead_of_families() -> None:
     found = describe_families(_with_kernels({"gemm": 130}, count=11), [0], [1, 2], [0])
     assert found == ", with 10 % more kernels"
