@@ -26,7 +26,6 @@ from nsys_pp.tables.training import (
     list_decodes,
 )
 from nsys_pp.tables.words import (
-    AT_MOST,
     cut_name,
     describe_steps,
     format_excess,
@@ -744,8 +743,6 @@ def _describe_slow(
     jobs = evidence.training.jobs
     is_inferred = evidence.has_passes and jobs["range_id"].null_count() == len(jobs)
     confidence: Confidence = "certain" if all(one.is_certain for one in members) else "likely"
-    if gain.startswith(AT_MOST):
-        confidence = "likely"
     if is_guess or is_inferred or may_be_waiting(evidence, lanes, others, steps):
         confidence = "guess"
     return Finding(

@@ -174,9 +174,6 @@ def _name_ranks(evidence: Evidence, lanes: list[int]) -> str:
     return join_ranks(ranks.unique().sort().to_list())
 
 
-AT_MOST = "at most"  # begins the words for a gain that may be none
-
-
 def predict_gain(
     evidence: Evidence, change: Callable[[WhatIf], Change], most_ns: float, share: float = 1.0
 ) -> tuple[float, str]:
@@ -200,4 +197,4 @@ def predict_gain(
     if most - least <= LEAST_GAIN * evidence.step_ns:
         return most, f"about {high}"
     is_open = least < LEAST_GAIN * evidence.step_ns
-    return (least + most) / 2, f"{AT_MOST} {high}" if is_open else f"{low} to {high}"
+    return (least + most) / 2, f"at most {high}" if is_open else f"{low} to {high}"
