@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 import tempfile
 import time
 import warnings
@@ -30,15 +31,30 @@ _own_folders: set[Path] = set()  # where this process made files
 
 
 def make_temporary_file(output: Path) -> Path:
-    """Create an empty hidden file next to an output, with the permissions of new files.
+    """Create an empty hidden file next to an output, readable by its owner alone.
 
     Raises:
         OSError: It cannot be created.
     """
     _enter_folder(output.parent)
+    handle, name = tempfile.mkstemp(dir=output.parent, prefix=_prefix(output.name))
+    os.close(handle)
+    return Path(name)
+
+
+def find_usual_mode(output: Path) -> int:
+    """Find the permissions of new files by a file that is made and removed: to ask for the umask is to set it.
+
+    Raises:
+        OSError: It cannot be created.
+    """
     path = output.parent / f"{_prefix(output.name)}{secrets.token_hex(8)}"
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))  # less the umask of the process
-    return path
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+    try:
+        return stat.S_IMODE(os.fstat(handle).st_mode)
+    finally:
+        os.close(handle)
+        path.unlink()
 
 
 def make_temporary_folder(output: Path) -> Path:

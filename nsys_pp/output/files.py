@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from nsys_pp.errors import OutputError
-from nsys_pp.leftovers import MOVED_ASIDE, make_temporary_file, make_temporary_folder, sweep_folder
+from nsys_pp.leftovers import (
+    MOVED_ASIDE,
+    find_usual_mode,
+    make_temporary_file,
+    make_temporary_folder,
+    sweep_folder,
+)
 
 _REASONS = {
     errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere with `-o`"),
@@ -92,9 +98,9 @@ def replace_file(
         real = Path(os.path.realpath(path))
         new = make_temporary_file(real)
         try:
-            if copied_from is not None:
-                os.chmod(new, (new.stat().st_mode & copied_from.stat().st_mode) | 0o600)
             yield new
+            mode = find_usual_mode(real)
+            os.chmod(new, mode if copied_from is None else (mode & copied_from.stat().st_mode) | 0o600)
             sync_file(new)
             os.replace(new, real)
         finally:
