@@ -43,7 +43,7 @@ def make_temporary_file(output: Path) -> Path:
 
 
 def find_usual_mode(output: Path) -> int:
-    """Find the permissions of new files by a file that is made and removed: to ask for the umask is to set it.
+    """Find the permissions of new files by one that is made and removed: to ask for the umask is to set it.
 
     Raises:
         OSError: It cannot be created.
