@@ -565,9 +565,8 @@ def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -
     """
     rows = pl.concat(comparison[name] for name in ("steps", "bubbles", "stages", "kinds"))
     found = [one for gate in gates if (one := _check(gate, rows)) is not None]
-    return [text for is_failed, text in found if is_failed], [
-        text for is_failed, text in found if not is_failed
-    ]
+    failed, unjudged = ([text for is_failed, text in found if is_failed == kind] for kind in (True, False))
+    return failed, unjudged
 
 
 def _check(gate: Gate, rows: pl.DataFrame) -> tuple[bool, str] | None:
@@ -580,10 +579,10 @@ def _check(gate: Gate, rows: pl.DataFrame) -> tuple[bool, str] | None:
         shown, most = (
             f"{100 * one:.1f} %" if gate.is_percent else format_duration(round(one)) for one in (value, noise)
         )
-        return (
-            False,
-            f"gate `{gate.text}` cannot be judged: {shown} is within noise (up to {most}); record more steps",
+        text = (
+            f"gate `{gate.text}` cannot be judged: {shown} is within noise (up to {most}); record more steps"
         )
+        return False, text
     where = "" if gate.stage is None else f" of stage {gate.stage}"
     b = _write(row["b"], row["unit"])
     if gate.is_of_b:

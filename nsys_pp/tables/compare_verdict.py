@@ -95,7 +95,7 @@ class Comparison:
             The gain, per micro-batch where values are; the whole difference where that run cannot be
             replayed.
         """
-        factor = min(a, b) / max(a, b)
+        factor = min(a, b) / max(a, b, 1.0)
 
         def scale(run: WhatIf) -> Change:
             return run.scale(dict.fromkeys(run.training.lanes.filter(lanes)["lane"], factor))
@@ -998,7 +998,7 @@ def _describe_steps(comparison: Comparison) -> Finding:
     else:
         text = f"steps take the same time within noise: {lengths.removesuffix(same)}{noise}"
     means = [to_float(run["steps"].filter(subject="step")["value"].mean()) for run in comparison.samples]
-    if abs(means[1] / means[0] / (b / a) - 1) >= LEAST_CHANGE:
+    if a and b and abs(means[1] * a - means[0] * b) >= LEAST_CHANGE * means[0] * b:
         text += f"; on average {format_time(means[1])} instead of {format_time(means[0])}"
     text += _describe_own_change(comparison)
     if comparison.may_be_other_batches:
