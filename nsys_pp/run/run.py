@@ -620,6 +620,8 @@ def find_training(
             name: frame.filter(is_selected) for name, frame in by_lane.items() if "step" in frame.columns
         }
     jobs, unknown = resolve_jobs(lanes, run_steps, by_lane["jobs"], schedule_name=schedule)
+    if lanes.height == 1:  # its order is that of one stage, and nothing depends on it
+        unknown.clear()
     jobs = captures.restore_ids(jobs)
     transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], steps=run_steps, jobs=jobs)
     if numbered.is_inferred:

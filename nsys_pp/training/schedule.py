@@ -436,9 +436,7 @@ def resolve_jobs(
     ids = _infer(sequences, best, expected[0]) if best and is_unique else _infer(sequences, None, None)
     filled = _copy_outer_ids(_add_ids(listed, ids))
     resolved = _add_virtual_stages(filled, _find_chunk_layout(ids, best, schedule_name))
-    # of a single lane, the order is that of one stage: nothing else depends on its ids
-    notes = _describe(ids, fits, is_unique=is_unique) if lanes.height > 1 else []
-    return conform(resolved, RUN_JOBS), notes
+    return conform(resolved, RUN_JOBS), _describe(ids, fits, is_unique=is_unique)
 
 
 def _list_jobs(lanes: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
