@@ -613,8 +613,24 @@ def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
 _MOST_OUTSIDE = 0.1  # of the capture, that lies outside the steps
 
 
+_FEW_KERNELS = 10  # a step of any training has more
+
+
 def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Describe what steps miss of the capture; steps that hold nearly all have no such finding."""
+    """Describe what steps miss of the capture, or a capture of few kernels; others have no such finding."""
+    kernels = int(evidence.training.kernels["count"].sum())
+    if not evidence.has_steps and kernels < _FEW_KERNELS:
+        only = format_count(kernels, "kernel")
+        return [
+            Finding(
+                kind="coverage",
+                text=f"only {only} ran in the capture: it cannot show a step; record several, after the"
+                " warm-up",
+                confidence="certain",
+                subject="run",
+                sample_count=kernels,
+            )
+        ]
     parts = {row["part"]: row for row in evidence.coverage.iter_rows(named=True)}
     if not evidence.has_steps or "steps" not in parts:
         return []

@@ -67,7 +67,7 @@ def test_findings_link_to_their_evidence_and_into_the_trace() -> None:
     assert ' id="stragglers-stage-2"' in sections["stragglers"]
     assert 'href="#steps" data-metric="excess_fraction" data-lane="2" data-step="11"' in verdict
     assert "Likely: rank 2 computes." in read_text(verdict)
-    assert "gain 2.000 ms of a step (1.0 %)" in read_text(verdict)
+    assert "gain 2.000 ms of a mean step (1.0 %)" in read_text(verdict)
     step = rows.filter(lane=2, step=11).row(0, named=True)
     command = f"nsys-pp open run.pftrace --zoom {step['start_ns']}ns:{step['end_ns']}ns --expand 'rank 2\\b'"
     assert command in read_text(verdict)

@@ -277,7 +277,7 @@ def format_finding(
     facts = [f'<span title="{escape(meanings[finding.confidence])}">{finding.confidence}</span>']
     if finding.gain_ns > 0:
         size = format_duration(round(finding.gain_ns))
-        facts.append(f"{gain}{size} of a step ({format_share(finding.gain_fraction)})")
+        facts.append(f"{gain}{size} of a mean step ({format_share(finding.gain_fraction)})")
     facts += [f"evidence: {', '.join(links)}"] if links else []
     shown = " · ".join(filter(None, [*facts, place]))
     return f'<li><p class="line">{format_text(finding.line)}</p><p class="facts">{shown}</p></li>'
