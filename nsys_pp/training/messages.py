@@ -46,7 +46,6 @@ from nsys_pp.frames.training import (
     MPI_PAIRS,
     TRANSFERS,
     UNPAIRED,
-    WARM_UPS,
 )
 from nsys_pp.training.jobs import find_step_rows
 from nsys_pp.training.lanes import count_stages, find_nccl_peers
@@ -460,8 +459,8 @@ def _list_peers(messages: pl.DataFrame, lanes: pl.DataFrame, topology: Topology)
     told = told.with_columns(target=pl.concat_str("peer", "rank", separator=" "))
     by_name = _list_neighbours(told, places, is_sure=True, is_whole=is_whole)
     rest = known.join(pl.concat([by_nccl, told.select("row")], how="diagonal"), on="row", how="anti")
-    # neither stages nor their order are inferred from jobs
-    is_sure = topology.is_sure and not lanes["stage_source"].is_in([WARM_UPS, FIRST_FORWARDS]).any()
+    # neither stages nor their order are inferred from times
+    is_sure = topology.is_sure and not (lanes["stage_source"] == FIRST_FORWARDS).any()
     places = lanes.select("lane", *_SLICE, place="stage")
     by_stage = _list_neighbours(rest.drop_nulls("target"), places, is_sure=is_sure, is_whole=is_whole)
     parts = [

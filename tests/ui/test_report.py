@@ -97,7 +97,9 @@ def test_the_heat_map_shows_rank_and_step_under_mouse_and_keys(tmp_path: Path) -
 
 def test_charts_show_the_ranks_of_a_stage_that_the_verdict_names(tmp_path: Path) -> None:
     training = make_large_training(lanes=48, steps=2, micro_batches=2, per_stage=8)
-    finding = Finding(kind="straggler", text="slow", confidence="certain", subject="rank", lane=21)
+    finding = Finding(
+        kind="straggler", text="slow", confidence="certain", subject="rank", label="rank 21", lane=21
+    )
     source = change(make_source(training), verdict=Verdict(findings=(finding,)))
     folded = "[...document.querySelectorAll('.chart iframe')].map((frame) => frame.contentWindow.nsysChart.state().folded)"
     found = open_source(source, tmp_path, [["evaluate", folded]]).values[0]
