@@ -613,7 +613,7 @@ def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
 _MOST_OUTSIDE = 0.1  # of the capture, that lies outside the steps
 
 
-_FEW_KERNELS = 10  # a step of any training has more
+_FEW_KERNELS = 10  # of which no pattern shows
 
 
 def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -624,7 +624,7 @@ def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
         return [
             Finding(
                 kind="coverage",
-                text=f"only {only} ran in the capture: it cannot show a step; record several, after the"
+                text=f"only {only} ran in the capture: too few to conclude from; record more, after the"
                 " warm-up",
                 confidence="certain",
                 subject="run",
