@@ -18,7 +18,8 @@ restore() {
     rm -rf "$kept"
 }
 trap restore EXIT
-for source in $(git ls-files 'nsys_pp/*.c'); do
+shopt -s globstar
+for source in nsys_pp/**/*.c; do
     library=$(dirname "$source")/lib$(basename "$source" .c).so
     mkdir -p "$kept/$(dirname "$library")"
     cp "$library" "$kept/$library"
