@@ -619,7 +619,7 @@ _FEW_KERNELS = 10  # of which no pattern shows
 def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Describe what steps miss of the capture, or a capture of few kernels; others have no such finding."""
     kernels = int(evidence.training.kernels["count"].sum())
-    if not evidence.has_steps and kernels < _FEW_KERNELS:
+    if not evidence.has_steps and 0 < kernels < _FEW_KERNELS:
         only = format_count(kernels, "kernel")
         return [
             Finding(
