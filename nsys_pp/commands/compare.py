@@ -51,7 +51,7 @@ from nsys_pp.tables.compare_verdict import (
     build_comparison_verdict,
     compare_facts,
     describe_comparability,
-    list_other_work,
+    find_other_work,
 )
 from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict_table
 from nsys_pp.training.whatif import WhatIf
@@ -139,12 +139,12 @@ def compare(
     names, sums, results = _read(runs, options)
     facts = (sums[0].facts, sums[1].facts)
     comparability = compare_facts(*facts, allowed=allowed)
-    if parsed and "work" not in allowed:
-        for fact, own, other in list_other_work(comparability):
-            raise ComparisonError(
-                f"no gate can be judged: A and B are of different work: {fact} {own} in A, {other} in B",
-                f"`--allow-different work` judges them all the same; {ASPECTS['work']}",
-            )
+    if parsed and "work" not in allowed and (work := find_other_work(comparability)):
+        fact, own, other = work
+        raise ComparisonError(
+            f"no gate can be judged: A and B are of different work: {fact} {own} in A, {other} in B",
+            f"`--allow-different work` judges them all the same; {ASPECTS['work']}",
+        )
     if "run" in sums[0].samples["steps"].columns and {*facts[0].recordings} & {*facts[1].recordings}:
         raise ComparisonError(
             "B is one of the good runs in A, so it cannot differ from them",
@@ -162,8 +162,7 @@ def compare(
         **compared,
     }
     failures, unjudged = check_gates(compared, parsed)
-    care = [f"{sentence}"] if sentence.endswith(CARE) else []
-    notes = [*care, *unjudged]
+    notes = [*([sentence] if sentence.endswith(CARE) else []), *unjudged]
     notes += [f"{name}: {note}" for name, result in results for note in result.training.notes]
     if target is not None:
         source = ComparisonSource(
@@ -279,7 +278,8 @@ def join_runs(runs: Sequence[RunSums]) -> RunSums:
         return first
     for number, run in enumerate(runs[1:], 2):
         names = ("run 1 of A", f"run {number} of A")
-        for fact, own, other in list_other_work(compare_facts(first.facts, run.facts, names=names)):
+        if work := find_other_work(compare_facts(first.facts, run.facts, names=names)):
+            fact, own, other = work
             raise ComparisonError(
                 f"the runs in A are of different work: run 1 and run {number} differ in {fact}, {own} and "
                 f"{other}",

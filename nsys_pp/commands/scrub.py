@@ -118,7 +118,7 @@ def _make_folders(folders: Collection[Path]) -> Iterator[None]:
     try:
         for folder in sorted(absent):
             with translate_errors(folder):
-                folder.mkdir()
+                folder.mkdir(exist_ok=True)
         yield
     except BaseException:
         for folder in sorted(absent, reverse=True):

@@ -61,7 +61,7 @@ class WhatIfResult(Result):
             f"{found.title}: a step of {format_time(step)} instead of {format_time(measured)}"
             f" ({format_time(abs(measured - step))} {'shorter' if step <= measured else 'longer'} on average)"
         )
-        exporter.write(pair, target, ExportOptions(force=force, title=title))
+        exporter.write(pair, target, ExportOptions(force=force, title=title, has_all_steps=True))
 
 
 def whatif(

@@ -575,14 +575,13 @@ def _check(gate: Gate, rows: pl.DataFrame) -> tuple[bool, str] | None:
     value, noise = (row["b"], None) if gate.is_of_b else _change(gate, row)
     if not _OPERATORS[gate.sign](value, gate.limit):
         return None
+
+    def show(amount: float) -> str:
+        return f"{100 * amount:.1f} %" if gate.is_percent else format_duration(round(amount))
+
     if noise is not None and abs(value) <= noise:
-        shown, most = (
-            f"{100 * one:.1f} %" if gate.is_percent else format_duration(round(one)) for one in (value, noise)
-        )
-        text = (
-            f"gate `{gate.text}` cannot be judged: {shown} is within noise (up to {most}); record more steps"
-        )
-        return False, text
+        text = f"{show(value)} is within noise (up to {show(noise)}); record more steps"
+        return False, f"gate `{gate.text}` cannot be judged: {text}"
     where = "" if gate.stage is None else f" of stage {gate.stage}"
     b = _write(row["b"], row["unit"])
     if gate.is_of_b:
@@ -590,7 +589,7 @@ def _check(gate: Gate, rows: pl.DataFrame) -> tuple[bool, str] | None:
     a = _write(row["a"], row["unit"])
     unsure = "; its noise is unknown: a run has a single step"
     if noise is not None:
-        unsure = f" (noise {f'{100 * noise:.1f} %' if gate.is_percent else format_duration(round(noise))})"
+        unsure = f" (noise {show(noise)})"
     return True, f"`{gate.text}`: {gate.metric}{where} went from {a} to {b}{unsure}"
 
 

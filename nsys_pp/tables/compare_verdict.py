@@ -69,6 +69,7 @@ class Comparison:
         )
         first, second = self.samples
         self.changes = cache(partial(compare_members, first, second))
+        self._links = cache(lambda run: build_link_table(run.training))
 
     def __repr__(self) -> str:
         """Return the runs; frames are many."""
@@ -115,7 +116,7 @@ class Comparison:
         factors = rows.select(link="subject", factor=factor)
 
         def scale(run: WhatIf) -> Change:
-            links = build_link_table(run.training).join(factors, on="link")
+            links = self._links(run).join(factors, on="link")
             lane = run.links.schema["sender"]
             return run.scale_links(links.select(pl.col("sender", "receiver").cast(lane), "factor"))
 
@@ -130,11 +131,11 @@ class Comparison:
 
     def place_link(self, label: str) -> str:
         """Name the machines of a link by its label, as in run B; "" where they are unknown."""
-        if self.runs[1] is None:
+        run = self.runs[1]
+        if run is None:
             return ""
-        training = self.runs[1].training
-        links = build_link_table(training).filter(link=label).select("sender", "receiver")
-        return "" if links.is_empty() else place_link(training.lanes, *links.row(0))
+        links = self._links(run).filter(link=label).select("sender", "receiver")
+        return "" if links.is_empty() else place_link(run.training.lanes, *links.row(0))
 
     def find_machine(self, labels: Sequence[str]) -> str | None:
         """Find the machine of run B whose ranks are exactly these; None: there is none, or it is unknown."""
@@ -481,9 +482,10 @@ def compare_facts(
 CARE = "so compare with care"  # ends a sentence on runs that differ in what times depend on
 
 
-def list_other_work(table: pl.DataFrame) -> list[tuple[str, str, str]]:
-    """List the facts of `COMPARABILITY_TABLE` for which times differ by themselves, with both values."""
-    return table.filter(pl.col("effect") == "large", pl.col("a") != pl.col("b"))["fact", "a", "b"].rows()
+def find_other_work(table: pl.DataFrame) -> tuple[str, str, str] | None:
+    """Find the first fact of `COMPARABILITY_TABLE` for which times differ by themselves, with both values."""
+    rows = table.filter(pl.col("effect") == "large", pl.col("a") != pl.col("b"))["fact", "a", "b"].rows()
+    return next(iter(rows), None)
 
 
 def describe_comparability(table: pl.DataFrame) -> str:

@@ -745,11 +745,13 @@ def describe_losses(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
 def describe_layout(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Describe a `--layout` that the jobs contradict, which leaves all about stages and peers doubtful."""
     training = evidence.training
+    given = training.lanes.filter(stage_source=GIVEN_LAYOUT)
+    if given.is_empty() or evidence.missing_ranks:
+        return []
     jobs = training.jobs.filter(pl.col("kind").is_in(SCHEDULED_KINDS))
     found = find_stages_of_warm_ups(jobs, training.steps, by=["lane"])
-    given = training.lanes.filter(stage_source=GIVEN_LAYOUT)
     other = given.join(found, on="lane", suffix="_found").filter(pl.col("stage") != pl.col("stage_found"))
-    if other.is_empty() or evidence.missing_ranks:
+    if other.is_empty():
         return []
     row = other.row(0, named=True)
     return [

@@ -938,13 +938,14 @@ def build_gap_table(training: Training) -> pl.DataFrame:
 
 def _find_steps(gaps: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Find the step that holds most of each gap: `_GAP`, step; gaps that none holds so are left out."""
-    spans = steps.select("lane", "step", since="start_ns", until="end_ns")
+    spans = steps.select("lane", "step", since="start_ns", until="end_ns").sort("since")
     inside = pl.min_horizontal("until", "end_ns") - pl.max_horizontal("since", "start_ns")
+    length = pl.col("end_ns") - pl.col("start_ns")
     return (
-        gaps.select(_GAP)
-        .join(spans, on="lane")
-        .filter(inside >= MOST * (pl.col("end_ns") - pl.col("start_ns")))
-        .unique(_GAP, keep="first", maintain_order=True)
+        gaps.select(*_GAP, middle=pl.col("start_ns") + length // 2)
+        .sort("middle")
+        .join_asof(spans, left_on="middle", right_on="since", by="lane", check_sortedness=False)
+        .filter(inside >= MOST * length)
         .select(*_GAP, "step")
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import starmap
 
 import numpy as np
@@ -128,14 +128,10 @@ class _Run:
             self.run.heal_work(group, [lane for lane in self.every if lane not in group]) for group in whole
         ]
         # all gain at least what any of them gains alone
-        each = [
-            _SUBJECTS["heal"][one.subject](self, one)
-            for one in self.list_heals()
-            if one.name or one.subject == "data"
-        ]
+        each = [change for one, change in self.single_heals if one.subject != "lengths"]
         links = starmap(self.run.heal_link, self.run.links.select("sender", "receiver").unique().rows())
-        late = [self.run.heal_time(self.every, self.every, work=work) for work in ("host", "data")]
-        return reduce(Change.__and__, (*healed, *each, *links, *late))
+        late = self.run.heal_time(self.every, self.every, work="host")
+        return reduce(Change.__and__, (*healed, *each, *links, late))
 
     def scale_lanes(self, asked: _Asked) -> Change:
         lanes = self.find(asked, _COLUMNS_OF[asked.subject], asked.name)
@@ -155,8 +151,9 @@ class _Run:
             raise OptionError(asked.option, f"unknown kind of job in {asked.text!r}; expected {known}")
         return self.run.scale_kind(asked.name, asked.factor)
 
-    def list_heals(self) -> list[_Asked]:
-        """List what may be healed: ranks, stages, links and hosts that need most time; lengths are last."""
+    @cached_property
+    def single_heals(self) -> list[tuple[_Asked, Change]]:
+        """What may be healed, and how: ranks, stages, links and hosts that need most time, data, lengths."""
         lanes, texts = self.lanes.drop_nulls("rank"), list[str]()
         work = np.sum([self.run.saved_ns(self.run.heal_work(group, group)) for group in self.groups], axis=0)
         late = self.run.saved_ns(self.run.heal_time(self.every, self.every, work="host"))
@@ -187,7 +184,8 @@ class _Run:
             .top_k(MOST_LINES, by="transfer_ns")
         )
         texts += [f"link={ranks[one]}-{ranks[other]}" for one, other in links.select("one", "other").rows()]
-        return [_parse("heal", text) for text in (*texts, "data", "lengths")]
+        asked = [_parse("heal", text) for text in (*texts, "data", "lengths")]
+        return [(one, _SUBJECTS[one.option][one.subject](self, one)) for one in asked]
 
 
 # Columns of `LANES` with the names of lanes.
@@ -229,11 +227,10 @@ class Question(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse invalid values before a report is read."""
-        assert self.asked is not None
+        self.parse()
 
-    @property
-    def asked(self) -> list[_Asked]:
-        """The changes of durations.
+    def parse(self) -> list[_Asked]:
+        """Parse the changes of durations.
 
         Raises:
             OptionError: One is invalid.
@@ -271,11 +268,13 @@ def answer(run: WhatIf, question: Question) -> Answer:
     if run.refusal:
         reason, hint = run.refusal
         raise MissingDataError(f"nothing can be predicted: {reason}", hint)
-    asked = question.asked
+    asked = question.parse()
     of, has_order = _Run(run), not (question.schedule is None and question.micro_batches is None)
     is_open = not (asked or question.balance or has_order)
-    chosen = of.list_heals() if is_open else asked
-    changes = [_SUBJECTS[one.option][one.subject](of, one) for one in chosen]
+    both = (
+        of.single_heals if is_open else [(one, _SUBJECTS[one.option][one.subject](of, one)) for one in asked]
+    )
+    chosen, changes = [one for one, _ in both], [change for _, change in both]
     for one, change in zip(chosen, changes, strict=True):
         if one.factor != 1 and (change.pieces == 1).all() and (change.kernels == 1).all():
             raise OptionError(one.option, f"nothing of {one.text!r} was recorded")

@@ -10,7 +10,7 @@ import polars as pl
 import polars.selectors as cs
 
 from nsys_pp.arrays.columns import numbers, whole_numbers
-from nsys_pp.arrays.types import Bools, Floats, Int64s
+from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import keep_comparable
 from nsys_pp.frames.conform import conform, conform_part
 from nsys_pp.frames.training import CAUSES, LANE_STATES, RUN_JOBS, RUN_STEPS, Training, span_steps
@@ -119,9 +119,10 @@ def _build_states(run: WhatIf, change: Change, ends: Floats) -> pl.DataFrame:
     own[piece] = np.where(is_known, (graph.transfers * change.kernels)[kernel], np.inf)
     # between steps there is no cause, and nothing is drawn
     causes = [*(cause.removesuffix("_wait").removesuffix("_transfer") for cause in CAUSES), "idle"]
-    base = pl.Series(causes).gather(pieces.cause)
-    kind = np.zeros(len(own), np.bool_)
-    kind[piece[is_known]] = True
+    first = pl.Series([*["unknown"] * len(causes), *(f"{cause}_wait" for cause in causes)])
+    rest = pl.Series([*causes, *(f"{cause}_transfer" for cause in causes)])
+    at = pieces.cause.astype(np.int64)
+    at[piece[is_known]] += len(causes)  # communication of which both are known
     start = graph.find_starts(ends)
     middle = np.clip(ends - own, start, ends)
     parts = [
@@ -135,17 +136,12 @@ def _build_states(run: WhatIf, change: Change, ends: Floats) -> pl.DataFrame:
             }
         )
         for cause, begin, until in (
-            (_choose(kind, base + "_wait", "unknown"), start, middle),
-            (_choose(kind, base + "_transfer", base), middle, ends),
+            (first.gather(at), start, middle),
+            (rest.gather(at), middle, ends),
         )
     ]
     every = pl.concat(parts).filter(pl.col("step") >= 0, pl.col("end_ns") > pl.col("start_ns"))
     return conform_part(every.sort("lane", "start_ns"), LANE_STATES)
-
-
-def _choose(mask: Bools, yes: pl.Series, no: pl.Series | str) -> pl.Series:
-    other = pl.Series([no] * len(mask)) if isinstance(no, str) else no
-    return yes.zip_with(pl.Series(mask), other)
 
 
 def _move_transfers(run: WhatIf, moments: Int64s) -> pl.DataFrame:

@@ -85,13 +85,20 @@ def write_changed_rows(choices: Choices, folder: Path) -> None:
     path = folder / "rank0.sqlite"
     path.write_bytes(first)
     (folder / "rank1.sqlite").write_bytes(second)
+    _change(path, _change_table, choices)
+
+
+def _change(path: Path, change: Callable[[sqlite3.Connection, Choices], None], choices: Choices) -> None:
+    """Change a report a few times; what SQLite refuses is no change."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000_000)  # here no program runs either
         connection.execute("BEGIN")
         for _ in range(1 + choices.below(_MOST_CHANGES)):
             with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
-                _change_table(connection, choices)
+                change(connection, choices)
         connection.execute("COMMIT")
 
 
@@ -141,13 +148,7 @@ def write_odd_schema(choices: Choices, folder: Path) -> None:
     """Write a well-formed report whose tables are defined in odd ways, with values of other types than their columns say."""
     path = folder / "rank0.sqlite"
     path.write_bytes(read_seed(choices.below(COUNT))[0])
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = OFF")
-        connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000_000)  # here no program runs either
-        for _ in range(1 + choices.below(_MOST_CHANGES)):
-            with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
-                _define_oddly(connection, choices)
+    _change(path, _define_oddly, choices)
 
 
 def _define_oddly(connection: sqlite3.Connection, choices: Choices) -> None:

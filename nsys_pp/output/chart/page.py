@@ -69,7 +69,8 @@ def write_html(training: Training, output: BinaryIO, *, title: str, verdict: Ver
         training: The run. Without lanes or jobs, the page shows the reason instead of a chart.
         output: A binary stream.
         title: Heading of the page.
-        verdict: Findings below the heading; of the first one, the step is in view, and its ranks are marked.
+        verdict: Findings below the heading: the step of the first one is in view, ranks that they name are
+            marked.
 
     Raises:
         NsysPPError: Bokeh is not installed.

@@ -61,7 +61,7 @@ def write_svg(training: Training, output: BinaryIO, *, title: str, verdict: Verd
         training: The run. Without lanes or jobs, the picture shows the reason instead of a chart.
         output: A binary stream.
         title: Heading of the picture.
-        verdict: Findings below it; the ranks of the first one are marked.
+        verdict: Findings below it; the ranks that they name are marked.
     """
     output.write(_draw(training, title, verdict).encode())
 
