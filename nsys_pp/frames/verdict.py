@@ -23,7 +23,8 @@ class Finding(Struct, frozen=True, kw_only=True):
         text: The statement in plain words, without its confidence.
         confidence: See `Confidence`.
         subject: Kind of the object.
-        gain_ns: Time of a step that could be gained; 0 if unknown.
+        gain_ns: Time of a step that could be gained, the middle of a range; 0 if unknown.
+        gain_error_ns: By which it may be more or less, where clocks or peers are unknown.
         gain_fraction: The same as a share of the mean step, and so of all steps.
         label: Name of the object.
         lane: Lane of a rank, or of the sender of a link.
@@ -44,6 +45,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     confidence: Confidence
     subject: Subject
     gain_ns: float = 0.0
+    gain_error_ns: float = 0.0
     gain_fraction: float = 0.0
     label: str | None = None
     lane: int | None = None

@@ -435,10 +435,10 @@ def _find_host_bound(evidence: Evidence) -> list[Finding]:
             continue
         members = slow["lane"].to_list()
         others = times.filter(~pl.col("lane").is_in(members))["lane"].to_list()
-        gain_ns, gain = predict_gain(evidence, partial(_hasten, members, others, cause), value_ns)
+        gain = predict_gain(evidence, partial(_hasten, members, others, cause), value_ns)
         limit = ": the hosts are the limit" if cause == "host" and slow.height == lanes.height else ""
         hosts = describe_hosts(evidence, members, [cause], evidence.spans["step"].to_list())
-        shorter = f"; without it a step is {gain} shorter" if others else ""
+        shorter = f"; without it a step is {gain.describe()} shorter" if others else ""
         one = lanes.filter(lane=members[0]).row(0, named=True) if len(members) == 1 < lanes.height else None
         found.append(
             Finding(
@@ -448,8 +448,7 @@ def _find_host_bound(evidence: Evidence) -> list[Finding]:
                 f" ({format_time(value_ns)} of {format_time(evidence.step_ns)}{shorter}){hosts}",
                 confidence="certain",
                 subject="run" if one is None else "rank",
-                gain_ns=gain_ns,
-                gain_fraction=evidence.share(gain_ns),
+                **gain.facts,
                 label=None if one is None else one["label"],
                 lane=None if one is None else one["lane"],
                 stage=None if one is None else one["stage"],

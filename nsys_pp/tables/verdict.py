@@ -182,7 +182,7 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
     slow = fallen["step"].to_list()
     factors = dict.fromkeys(evidence.training.lanes["lane"], 1 / (1 + excess))
     most_ns = excess * usual * len(slow) / evidence.step_count
-    gain_ns, gain = predict_gain(evidence, lambda run: run.scale(factors, steps=slow), most_ns)
+    gain = predict_gain(evidence, lambda run: run.scale(factors, steps=slow), most_ns)
     when, limits = describe_steps(evidence, slow)
     clock, usual_clock = (to_float(fallen[name].median()) for name in ("clock_mhz", "usual_mhz"))
     low_count = int(to_float(fallen["low_count"].median()))
@@ -191,11 +191,10 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
         Finding(
             kind="gpu_clock",
             text=f"{many} {format_percent(excess)} longer {when}; SM clocks were {clock:,.0f} of"
-            f" {usual_clock:,.0f} MHz ({gain} per step on average)",
+            f" {usual_clock:,.0f} MHz ({gain.describe()} per step on average)",
             confidence="likely",
             subject="run",
-            gain_ns=gain_ns,
-            gain_fraction=evidence.share(gain_ns),
+            **gain.facts,
             **limits,
             excess_fraction=excess,
             sample_count=len(slow),
@@ -228,11 +227,10 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
         return []
     # what may be waiting for a late rank is no gain of communication
     most_ns = MOST * max(0.0, sum(known.values()) - slow_ns)
-    half_ns, _ = predict_gain(evidence, lambda run: run.scale_communication(MOST), most_ns)
-    gain_ns = max(0.0, half_ns - MOST * slow_ns)
-    gain = ""
-    if evidence.share(gain_ns) >= LEAST_GAIN:
-        gain = f"; with transfers half as long a step is about {format_time(gain_ns)} shorter"
+    half = predict_gain(evidence, lambda run: run.scale_communication(MOST), most_ns)
+    facts, gain = half.reduce(MOST * slow_ns).facts, ""
+    if facts["gain_fraction"] >= LEAST_GAIN:
+        gain = f"; with transfers half as long a step is {half.reduce(MOST * slow_ns).describe()} shorter"
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS
@@ -247,8 +245,7 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
             f" ({', '.join(parts)} of {format_time(evidence.step_ns)}{waits}){gain}",
             confidence="certain" if is_known else "likely",
             subject="run",
-            gain_ns=gain_ns,
-            gain_fraction=evidence.share(gain_ns),
+            **facts,
             value_ns=total,
             sample_count=lane_steps.height,
         )
@@ -270,18 +267,17 @@ def _describe(evidence: Evidence, row: dict[str, Any]) -> Finding:
     noise = to_float(row["noise_ns"]) / usual if usual else 0.0
     bound = to_float(row["bound_ns"])
     most_ns = excess * usual * to_float(row["message_count"]) / max(evidence.step_count, 1)
-    gain_ns, gain = predict_gain(evidence, lambda run: run.heal_link(row["sender"], row["receiver"]), most_ns)
+    gain = predict_gain(evidence, lambda run: run.heal_link(row["sender"], row["receiver"]), most_ns)
     where = place_link(evidence.training.lanes, row["sender"], row["receiver"])
     is_certain = count >= FEW_MESSAGES and excess * usual >= 2 * (noise * usual + bound)
     return Finding(
         kind="link",
         text=f"messages {row['link']}{where} need {format_excess(excess, 'on other links of their kind')}:"
-        f" {format_time(value)} instead of {format_time(usual)} ({gain} of a step of"
+        f" {format_time(value)} instead of {format_time(usual)} ({gain.describe()} of a step of"
         f" {format_time(evidence.step_ns)})",
         confidence="certain" if is_certain else "likely",
         subject="link",
-        gain_ns=gain_ns,
-        gain_fraction=evidence.share(gain_ns),
+        **gain.facts,
         label=str(row["link"]),
         lane=row["sender"],
         stage=row["sender_stage"],
@@ -726,14 +722,12 @@ def _describe_slow(
         staged = evidence.training.lanes.drop_nulls("stage")
         balanced = 1 + worst.excess_fraction / staged["stage"].n_unique()
         factors = {lane: balanced * (1 - excess if lane in slow else 1.0) for lane in staged["lane"]}
-        gain_ns, gain = predict_gain(evidence, lambda run: run.scale(factors, steps=steps), most_ns, share)
+        gain = predict_gain(evidence, lambda run: run.scale(factors, steps=steps), most_ns)
         why = f", with {format_percent(more)} more kernels"
     else:
-        gain_ns, gain = predict_gain(
-            evidence, lambda run: run.heal_work(lanes, others, steps=steps), most_ns, share
-        )
+        gain = predict_gain(evidence, lambda run: run.heal_work(lanes, others, steps=steps), most_ns)
         why = describe_families(evidence, lanes, others, steps)
-        if evidence.share(gain_ns) >= LEAST_GAIN * share:
+        if gain.facts["gain_fraction"] >= LEAST_GAIN * share:
             why += describe_low_clock(evidence, lanes, others, steps)
     of_steps = f"of a step of {format_time(evidence.step_ns)}"
     if len(steps) < evidence.step_count:
@@ -748,11 +742,10 @@ def _describe_slow(
     return Finding(
         kind="straggler",
         text=f"{words} {format_excess(worst.excess_fraction, peers)}, {when}{why} "
-        f"({gain} {of_steps}{waiting})",
+        f"({gain.describe(share)} {of_steps}{waiting})",
         confidence=confidence,
         subject=subject,
-        gain_ns=gain_ns,
-        gain_fraction=evidence.share(gain_ns),
+        **gain.facts,
         label=label,
         **limits,
         value_ns=worst.value_ns,
@@ -844,7 +837,8 @@ _OF_ANY_GAIN = CONTEXT | {"communication", "idle"}  # their gain may be unknown
 _COLUMNS = (
     Column("kind", pl.String, "kind of the finding: an entry of the registry of findings"),
     Column("confidence", pl.String, "certain, likely, or guess"),
-    Column("gain_ns", pl.Float64, "time of a step that could be gained; 0: unknown"),
+    Column("gain_ns", pl.Float64, "time of a step that could be gained; the middle of a range; 0: unknown"),
+    Column("gain_error_ns", pl.Float64, "by which it may be more or less, where clocks or peers are unknown"),
     Column("gain_fraction", pl.Float64, "the same as a share of the mean step"),
     Column("subject", pl.String, "kind of the object: rank, stage, link, machine, step, run, or clocks"),
     Column("label", pl.String, "name of the object"),

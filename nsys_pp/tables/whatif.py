@@ -396,8 +396,8 @@ class _Orders:
         ]
         if (more := self.count(self.all)) != 1:
             notes.append(
-                f"a step has {more:.3g} times as many micro-batches: compare the speed up, which is of"
-                " micro-batches per time, and not the step; waits for data stay as they are"
+                f"a step has {more:.3g} times as many micro-batches, and gains against as many measured ones;"
+                " waits for data stay as they are"
             )
         if of.assumes_weights(self.all):
             least, most = map(format_share, WEIGHT_SHARES)
@@ -410,9 +410,10 @@ class _Orders:
 
 
 def _describe(run: WhatIf, name: str, gain: float, most: float, *, more: float = 1.0) -> _Row:
-    measured = run.measured_ns
-    step = measured - gain
-    return step, gain, most, gain / max(measured, 1), more * measured / max(step, 1), name
+    """Describe a gain as one against the measured time of as many micro-batches: `more` steps."""
+    step, measured = run.measured_ns - gain, more * run.measured_ns
+    saved = measured - step
+    return step, saved, saved + most - gain, saved / max(measured, 1), measured / max(step, 1), name
 
 
 _COLUMNS = (
@@ -420,7 +421,8 @@ _COLUMNS = (
     Column(
         "gain_ns",
         pl.Float64,
-        "by which it is shorter than the measured one; the least where something is open; negative: longer",
+        "by which it is shorter than the measured time of as many micro-batches; the least where something is"
+        " open; negative: longer",
         display_unit="ms",
     ),
     Column(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.tables.analysis import Evidence
 from nsys_pp.training.whatif import LEAST_GAIN, MOST_UNKNOWN, Change, WhatIf
@@ -174,27 +175,49 @@ def _name_ranks(evidence: Evidence, lanes: list[int]) -> str:
     return join_ranks(ranks.unique().sort().to_list())
 
 
-def predict_gain(
-    evidence: Evidence, change: Callable[[WhatIf], Change], most_ns: float, share: float = 1.0
-) -> tuple[float, str]:
+class Gain(Struct, frozen=True):
+    """What a mean step gains: least and most differ where clocks or unknown peers leave it open.
+
+    Attributes:
+        least_ns: The least gain.
+        most_ns: The largest one.
+        step_ns: Time of the step.
+    """
+
+    least_ns: float
+    most_ns: float
+    step_ns: float
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Attributes of a `Finding`."""
+        middle, error = (self.most_ns + self.least_ns) / 2, (self.most_ns - self.least_ns) / 2
+        return {"gain_ns": middle, "gain_error_ns": error, "gain_fraction": middle / max(self.step_ns, 1)}
+
+    def reduce(self, time_ns: float) -> Gain:
+        """Return what remains without a part."""
+        return Gain(max(0.0, self.least_ns - time_ns), max(0.0, self.most_ns - time_ns), self.step_ns)
+
+    def describe(self, share: float = 1.0) -> str:
+        """Describe the gain of a step that gains, if a share of the steps does."""
+        low, high = (format_time(time_ns / share) for time_ns in (self.least_ns, self.most_ns))
+        if self.least_ns == self.most_ns:
+            return f"about {high}"
+        return f"at most {high}" if self.least_ns < LEAST_GAIN * self.step_ns else f"{low} to {high}"
+
+
+def predict_gain(evidence: Evidence, change: Callable[[WhatIf], Change], most_ns: float) -> Gain:
     """Predict the gain of a mean step by a change.
 
     Args:
         evidence: The run.
         change: Makes the change.
         most_ns: The largest possible gain, where clocks or unknown peers leave the waits open.
-        share: Share of the steps that gain.
-
-    Returns:
-        The gain, or the middle of the least and the largest one; and words for that of a step that gains.
     """
     run, least, most = evidence.whatif, 0.0, most_ns
     if run.graph.is_whole and run.bound_fraction <= MOST_UNKNOWN:
         least, most = (max(0.0, time) for time in run.predict(change(run)))
     if run.unknown_fraction > MOST_UNKNOWN:
         most = max(most, most_ns)
-    low, high = (format_time(time / share) for time in (least, most))
-    if most - least <= LEAST_GAIN * evidence.step_ns:
-        return most, f"about {high}"
-    is_open = least < LEAST_GAIN * evidence.step_ns
-    return (least + most) / 2, f"at most {high}" if is_open else f"{low} to {high}"
+    is_open = most - least > LEAST_GAIN * evidence.step_ns
+    return Gain(least if is_open else most, most, evidence.step_ns)

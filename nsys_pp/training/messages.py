@@ -205,10 +205,8 @@ _COMPARED = (
 )  # times of both lanes
 _MPI_CHANNEL = ["communicator", "sender", "receiver", "tag"]
 _MPI_SIDE = [*_MPI_CHANNEL, "is_send"]
-_HINT = (
-    "; specify `--layout`, with `--rank-from` where no rank is recorded, or record NCCL's peers with "
-    "`nsys profile --trace=cuda,nvtx,nccl`"
-)
+_HINT = "; specify `--layout`, with `--rank-from` where no rank is recorded"
+_RECORD = ", or record NCCL's peers with `nsys profile --trace=cuda,nvtx,nccl`"
 
 
 class Topology(Struct, frozen=True, kw_only=True):
@@ -732,7 +730,8 @@ def _describe(
         if missing
         else ""
     )
-    hint = "" if is_laid_out else _HINT
+    layout = _HINT + _RECORD * (not (messages["source"] == "NCCL").any())
+    hint = "" if is_laid_out else layout
     counts = (
         (
             len(messages) - verbs,
@@ -742,7 +741,7 @@ def _describe(
         (
             dropped,
             "sends and receives end together with no presumed peer, or with several, and are not "
-            f"paired{_HINT}",
+            f"paired{layout}",
         ),
         (alone, "sends and receives have no other side, or it is not recognised, and are not paired"),
         (transfers["doubtful"].count(), f"messages are paired with doubt: {DOUBTFUL_TEXTS['clocks']}"),

@@ -173,8 +173,8 @@ class WhatIf:
                 self.unknown_fraction,
                 MOST_UNKNOWN,
                 "in {} of a step communication waits for unknown peers",
-                "name the layout with `--layout`, add the reports of all ranks, or record NCCL's peers with "
-                "`nsys profile --trace=cuda,nvtx,nccl`",
+                "name the layout with `--layout`, or add the reports of all ranks: the notes of"
+                " `nsys-pp pipeline` say what is not paired, and why",
             ),
             (
                 self.error_fraction,

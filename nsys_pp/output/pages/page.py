@@ -277,6 +277,8 @@ def format_finding(
     facts = [f'<span title="{escape(meanings[finding.confidence])}">{finding.confidence}</span>']
     if finding.gain_ns > 0:
         size = format_duration(round(finding.gain_ns))
+        if finding.gain_error_ns > 0:
+            size += f" ± {format_duration(round(finding.gain_error_ns))}"
         facts.append(f"{gain}{size} of a mean step ({format_share(finding.gain_fraction)})")
     facts += [f"evidence: {', '.join(links)}"] if links else []
     shown = " · ".join(filter(None, [*facts, place]))
