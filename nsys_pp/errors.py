@@ -6,7 +6,10 @@ backticks, without a full stop; the hint names the next step.
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 REPORT_IT = "this is a defect of nsys-pp: please report it with the traceback that `--debug` shows"
@@ -104,6 +107,16 @@ def describe_path(path: Path | str) -> str:
     ('run/rank0.sqlite', 'caf\\xe9.sqlite')
     """
     return escape_bytes(str(path))
+
+
+def missing_error(path: Path) -> ReportError:
+    """Build the error for a file that does not exist; the hint has the most similar name of its folder."""
+    names: dict[str, str] = {}
+    with suppress(OSError):  # the folder may be missing, too
+        names = {name.lower(): name for name in os.listdir(path.parent)}
+    near = get_close_matches(path.name.lower(), names, n=1)
+    hint = f"did you mean `{path.with_name(names[near[0]])}`?" if near else "check the name and the folder"
+    return ReportError(f"`{path}` does not exist", hint)
 
 
 def result_code(error: sqlite3.Error) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys_pp.errors import NsysPPError, OptionError, ReportError
+from nsys_pp.errors import NsysPPError, OptionError, ReportError, missing_error
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.run.options import check_choice
 from nsys_pp.viewer import (
@@ -102,12 +102,10 @@ def open_output(
         NsysPPError: The port is in use.
     """
     path = Path(file)
+    if path.is_dir() or path.suffix in (".sqlite", ".nsys-rep", ".nspart"):
+        raise ReportError(f"`{path}` is no trace or page", f"`nsys-pp {path}` writes both from reports")
     if not path.is_file():
-        raise ReportError(
-            f"no such file: `{path}`", "`nsys-pp merge` and `nsys-pp chart` write traces and pages"
-        )
-    if path.suffix in (".sqlite", ".nsys-rep", ".nspart"):
-        raise ReportError(f"`{path}` is a report, not a trace or a page", f"`nsys-pp {path}` writes both")
+        raise missing_error(path)
     for query in queries:
         check_choice("queries", query, QUERIES)
     if window_ns is not None and window_ns[1] <= window_ns[0]:

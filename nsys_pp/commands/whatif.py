@@ -54,12 +54,12 @@ class WhatIfResult(Result):
             raise OptionError(
                 "output", f"unknown extension of {target}; expected .pftrace, .html, .svg or .png"
             )
-        step = self.predictions["step_ns"][-1]
         pair = pair_runs(self._run, found.change, found.planned, is_short=exporter.name != "trace")
-        measured = self._run.measured_ns
+        step, gain = self.predictions.select("step_ns", "gain_ns").row(-1)
+        usual = f"{format_time(step + gain)}{' for as many micro-batches' * (found.more != 1)}"
         title = (
-            f"{found.title}: a step of {format_time(step)} instead of {format_time(measured)}"
-            f" ({format_time(abs(measured - step))} {'shorter' if step <= measured else 'longer'} on average)"
+            f"{found.title}: a step of {format_time(step)} instead of {usual}"
+            f" ({format_time(abs(gain))} {'shorter' if gain >= 0 else 'longer'} on average)"
         )
         exporter.write(pair, target, ExportOptions(force=force, title=title, has_all_steps=True))
 

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from nsys_pp.errors import NsysNotFoundError, ReportError
+from nsys_pp.errors import NsysNotFoundError, ReportError, missing_error
 from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.read.files import check_regular, unreadable_error
 
@@ -199,7 +199,7 @@ def _read_state(report: Path) -> str:
         with report.open("rb") as file:
             is_empty = not file.read(1)
     except FileNotFoundError:
-        raise ReportError(f"`{report}` does not exist", "check the name and the folder") from None
+        raise missing_error(report) from None
     except OSError as error:
         raise unreadable_error(report, error) from None
     if is_empty:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from nsys_pp.errors import ReportError, result_code
+from nsys_pp.errors import ReportError, missing_error, result_code
 
 
 def unreadable_error(path: str | Path, error: OSError) -> ReportError:
@@ -181,7 +181,7 @@ def _read_header(path: Path) -> bytes:
             with path.open("rb") as file:
                 header = file.read(_HEADER_BYTES)
     except FileNotFoundError:
-        raise ReportError(f"`{path}` does not exist", "check the name and the folder") from None
+        raise missing_error(path) from None
     except IsADirectoryError:
         raise ReportError(f"`{path}` is a directory, not a report", "pass the file of the report") from None
     except OSError as error:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.names import natural_key
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import ReportError, missing_error
 from nsys_pp.frames.part import FORMAT
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.frames.raw import Group, RawReport
@@ -230,7 +230,7 @@ def _expand(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> 
         return sorted(found, key=order_of_path)
     if any(character in str(named) for character in "*?["):
         return _match(named, suffixes, unreadable)
-    raise ReportError(f"`{named}` does not exist", "check the name and the folder")
+    raise missing_error(named)
 
 
 def _glob(pattern: Path) -> list[Path]:

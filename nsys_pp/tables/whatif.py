@@ -248,6 +248,7 @@ class Answer(Struct, frozen=True, kw_only=True):
         title: All changes in words.
         change: All changes of durations together.
         planned: All steps with all changes, if their jobs are in another order.
+        more: How many times as many micro-batches they have.
         notes: What is assumed, and how far to trust it, in sentences.
     """
 
@@ -255,6 +256,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     title: str
     change: Change
     planned: Planned | None
+    more: float
     notes: tuple[str, ...]
 
 
@@ -287,7 +289,7 @@ def answer(run: WhatIf, question: Question) -> Answer:
         f" clocks leave {format_share(run.bound_fraction)} of it open, waits of unknown cause"
         f" {format_share(run.unknown_fraction)}"
     ]
-    planned = None
+    planned, more = None, 1.0
     if is_open:
         total = of.heal_all(_parse("heal", "all"))
         kept = [row for row in rows if row[1] >= LEAST_GAIN * run.measured_ns / 10]
@@ -307,7 +309,7 @@ def answer(run: WhatIf, question: Question) -> Answer:
         total = reduce(Change.__mul__, changes[len(question.heal) : len(asked)], healed)
         if question.balance:  # of what is left
             total *= run.balance(total)
-        gains, more = run.predict(total), 1.0
+        gains = run.predict(total)
         if has_order:
             orders = _Orders(run, question)
             rows += [orders.describe(name, order) for name, order in orders.asked.items()]
@@ -317,7 +319,9 @@ def answer(run: WhatIf, question: Question) -> Answer:
         if len(rows) > 1:
             rows.append(_describe(run, "all of these", *gains, more=more))
     frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
-    return Answer(rows=frame, title=" and ".join(names), change=total, planned=planned, notes=tuple(notes))
+    return Answer(
+        rows=frame, title=" and ".join(names), change=total, planned=planned, more=more, notes=tuple(notes)
+    )
 
 
 def _explain(run: WhatIf, rows: Sequence[_Row], total: float) -> list[str]:

@@ -138,7 +138,7 @@ def test_large_traces_are_read_by_a_native_trace_processor(
 
 
 def test_what_cannot_be_opened_is_told(trace: Path, tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="no such file"):
+    with pytest.raises(ReportError, match="does not exist"):
         nsys_pp.open_output(tmp_path / "no.pftrace")
     with pytest.raises(OptionError, match="no"):
         nsys_pp.open_output(trace, queries=["no"])

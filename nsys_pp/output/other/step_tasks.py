@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import polars as pl
 
-from nsys_pp.errors import ReportError, result_code
+from nsys_pp.errors import ReportError, missing_error, result_code
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import COMPUTE_KINDS, REPORT_JOBS, Training
 from nsys_pp.output.files import check_output, replace_file, translate_errors
@@ -304,7 +304,7 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise ReportError(f"`{path}` does not exist", "check the name and the folder") from None
+        raise missing_error(path) from None
     except OSError as error:
         raise ReportError(f"`{path}` cannot be opened: {error.strerror}", "check its permissions") from None
     except sqlite3.DatabaseError as error:
