@@ -82,12 +82,14 @@ def draw_training(
         Drawings by machine; the drawing of the run has the key `RUN`. Empty without `gpu_rows`, or if the
         training has no jobs, no transfers and no steps by ranges or jobs.
     """
-    has_steps = training.steps["source"].is_in(["range", "jobs"]).any()  # only tables need the others
+    steps = training.steps.filter(pl.col("source") != "capture")
+    has_steps = steps["source"].is_in(["range", "jobs"]).any()  # only tables need inferred ones
     if not gpu_rows or not (has_steps or len(training.jobs) or len(training.transfers)):
         return {}
     is_drawn = _overlaps(start_ns, end_ns)
+    lane_steps = steps.filter(is_drawn).with_columns(is_inferred=pl.col("source") == "inferred")
     rows = {
-        "steps": _arrange(_steps(training.steps.filter(is_drawn), "lane", parent=pl.lit(-1, pl.Int64))),
+        "steps": _arrange(_steps(lane_steps, "lane", parent=pl.lit(-1, pl.Int64))),
         "messages": _messages(training, is_drawn),
     }
     ranks = dict(_RANKS)
@@ -111,7 +113,7 @@ def draw_training(
             path = (gpu_row.row, name)
             drawing.tracks.append(Track(path=path, name=name, rank=rank + lane))
             drawing.subtracks.extend(replace(subtrack, track=path) for subtrack in rows[kind][lane])
-    _draw_run(training, drawings[RUN], is_drawn)
+    _draw_run(training, span_steps(steps), drawings[RUN], is_drawn)
     return {machine: drawing for machine, drawing in drawings.items() if drawing.subtracks}
 
 
@@ -142,6 +144,7 @@ def _steps(steps: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
         flow_id=_NO_FLOW,
         **more,
         is_partial=pl.when("is_partial").then(pl.lit(True)),
+        is_inferred=pl.when("is_inferred").then(pl.lit(True)),
     )
 
 
@@ -286,9 +289,9 @@ def _message_names(training: Training, verb: str, preposition: str, other: str) 
     return _format_texts(training.transfers.select("direction", "micro_batch", other), text)
 
 
-def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
+def _draw_run(training: Training, spans: pl.DataFrame, drawing: Drawing, is_drawn: pl.Expr) -> None:
     """Draw the rows of the run: its steps, and the share of lanes in a bubble for each stage."""
-    steps = _steps(span_steps(training.steps).filter(is_drawn), lanes=pl.col("lane_count"))
+    steps = _steps(spans.filter(is_drawn), lanes=pl.col("lane_count"))
     if len(steps):
         texts = ["from the first GPU to the last", describe_groups(training.lanes["clock_group"])]
         track = Track(path=("steps",), name="steps", rank=0, description="; ".join(filter(None, texts)))
