@@ -30,7 +30,7 @@ def pair_runs(
     Args:
         run: The run.
         change: Of its durations.
-        planned: The steps in another order of jobs; their waits are not drawn.
+        planned: The steps in another order of jobs.
         is_short: Select the complete step that changes most; both runs begin it at the same time.
 
     Returns:
@@ -186,9 +186,21 @@ def _place(run: WhatIf, planned: Planned) -> dict[str, pl.DataFrame]:
     )
     spans = jobs.group_by("step", "lane").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     steps = spans.with_columns(is_partial=pl.lit(value=False), source=pl.lit("jobs"))
+    # a job waits for messages, and what follows the jobs for the others
+    waits = (
+        jobs.sort("lane", "start_ns")
+        .with_columns(free_ns=pl.col("end_ns").cum_max().shift().over("lane", "step"))
+        .filter(pl.col("start_ns") > pl.col("free_ns"))
+        .select(
+            *("lane", "step"),
+            cause=pl.when(kind="other").then(pl.lit("collective")).otherwise(pl.lit("message")),
+            start_ns="free_ns",
+            end_ns="start_ns",
+        )
+    )
     return {
         "steps": conform(steps.sort("step", "lane"), RUN_STEPS),
         "jobs": label_jobs(conform_part(jobs, RUN_JOBS), of.lanes, of.schedule),
-        "lane_states": of.lane_states.clear(),
+        "lane_states": conform_part(waits, LANE_STATES),
         "transfers": of.transfers.clear(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ def test_what_is_assumed_is_said_and_makes_a_range(recorded: tuple[Path, float])
     assert any(note.startswith("assumed: weight gradients take 33 % to 50 %") for note in done.notes)
     row = done.predictions.row(0, named=True)
     assert row["most_gain_ns"] > 1.1 * row["gain_ns"] > 0
+
+
+def test_a_picture_of_another_order_has_its_waits(recorded: tuple[Path, float], tmp_path: Path) -> None:
+    nsys_pp.whatif(recorded[0], layout="pp=4,dp=2", schedule="gpipe").draw(tmp_path / "whatif.svg")
+    groups = re.findall(
+        r'<g id="bubbles-(message|collective)">(.*?)</g>', (tmp_path / "whatif.svg").read_text(), re.S
+    )
+    # the measured lanes know the peers of each: only the replayed ones have a wait of both
+    assert {cause for cause, paths in groups if paths.strip()} == {"message", "collective"}
 
 
 def test_stages_of_equal_compute_gain_what_equal_costs_gain(tmp_path: Path) -> None:
