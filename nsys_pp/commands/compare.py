@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
-from nsys_pp.errors import OptionError
+from nsys_pp.errors import OptionError, describe_path
 from nsys_pp.frames.aggregates import RunSums
 from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.roster import share_session
@@ -166,7 +166,7 @@ def compare(
     notes += [f"{name}: {note}" for name, result in results for note in result.training.notes]
     if target is not None:
         source = ComparisonSource(
-            title=target.stem if title is None else title,
+            title=describe_path(target.stem) if title is None else title,
             names=names,
             facts=facts,
             samples=samples,

@@ -13,6 +13,7 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.summary import SUMMARY_TABLES, build_tables, join_aggregates
+from nsys_pp.errors import describe_path
 from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
@@ -79,7 +80,7 @@ def report(
         with_aggregates=True,
         check=lambda paths: check_output(target, force=force, inputs=paths),
     )
-    source = build_source(result, title=target.stem if title is None else title, trace=trace)
+    source = build_source(result, title=describe_path(target.stem) if title is None else title, trace=trace)
     with replace_file(target, force=force) as path, open_output(path) as stream:
         empty = write_report(source, stream)
     return ReportResult(

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import gather, list_distinct, numbers, pack
 from nsys_pp.arrays.search import number_keys
+from nsys_pp.errors import describe_path
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import (
     find_machine_folder,
@@ -54,7 +55,7 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
     system_id = facts.get("system_id", "")
     own_id = system_id if system_id and not system_id.startswith("pid:") else None
     hostname, hardware_id = facts.get("hostname"), facts.get("hardware_id", own_id)
-    machine, machine_source = _name_machine(hostname, hardware_id, raw.path)
+    machine, machine_source = _name_machine(hostname, hardware_id, Path(describe_path(raw.path)))
     shift = read_time_shift(raw)
     duration = raw["capture"]["duration"].max()
     epoch, start = (

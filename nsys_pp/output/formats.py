@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
+from nsys_pp.errors import describe_path
 from nsys_pp.frames.verdict import NO_VERDICT, Verdict
 from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.registry import import_on_call
@@ -137,7 +138,9 @@ def _build_chart(name: str, description: str) -> Exporter:
             notes = [f"only step {step} is drawn; `--steps` names others"] * (count > 1)
             notes += training.notes
         with replace_file(path, force=options.force) as target, open_output(target) as stream:
-            CHARTS[name](training, stream, title=options.title or path.stem, verdict=options.verdict)
+            CHARTS[name](
+                training, stream, title=options.title or describe_path(path.stem), verdict=options.verdict
+            )
         files = (ExportedFile(path=path, row_count=len(training.jobs)),)
         return ExportResult(files=files, notes=tuple(notes))
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from nsys_pp.errors import describe_path
 from nsys_pp.units import format_bytes, format_count
 
 INDEX = "index.html"
@@ -106,7 +107,7 @@ def write_index(path: Path, *, overview: SplitFile, files: Sequence[SplitFile], 
         files: Traces in the folder of the page, in order.
         unit: Unit of division: "machine", "rank" or "step".
     """
-    name = escape(overview.path.name)
+    name = escape(describe_path(overview.path.name))
     rows = [
         _row(
             overview,

@@ -9,6 +9,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import keep_rows
 from nsys_pp.arrays.names import is_named
+from nsys_pp.errors import describe_path
 from nsys_pp.frames.report import Report, Session
 from nsys_pp.frames.roster import COORDINATES, Identity, ProcessDevice, capture_window
 from nsys_pp.units import NS_PER_S
@@ -33,7 +34,7 @@ def identify(report: Report) -> Identity:
     is_complete = pl.col("stage").is_not_null() & pl.any_horizontal(pl.col("tensor", "replica").is_not_null())
     coordinates = coordinates.filter(is_complete)
     return Identity(
-        path=report.path,
+        path=Path(describe_path(report.path)),  # its parts may be names
         session=report.session,
         processes=report.processes,
         gpus=report.gpus,

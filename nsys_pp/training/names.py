@@ -32,7 +32,7 @@ from nsys_pp.arrays.intervals import find_unmarked, has_marked_line
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.errors import NsysPPError
+from nsys_pp.errors import NsysPPError, describe_path
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import NAME, build_schema, conform
 from nsys_pp.frames.report import RANGES
@@ -238,8 +238,8 @@ def _read(path: Path) -> Preset:
         raise NsysPPError(f"`{path}`: `{wrong[0]}` is not text", _HINT)
     is_built_in = path.parent == _FOLDER
     return Preset(
-        name=path.stem if is_built_in else str(path),
-        title=content.get("title", path.stem),
+        name=path.stem if is_built_in else describe_path(path),
+        title=content.get("title", describe_path(path.stem)),
         signs=tuple(tuple(map(to_ascii, sign)) for sign in content.get("signs", ())) if is_built_in else (),
         jobs=_read_rules(content, "job", path),
         steps=_read_rules(content, "step", path) + _read_common_steps(),
@@ -276,7 +276,7 @@ def _read_rules(content: Mapping[str, Any], table: str, path: Path) -> tuple[Rul
         allowed = (*NUMBERS, *WORDS) if is_job else STEP_NUMBERS
         is_checked = path.parent == _FOLDER
         rule = _build_rule({**entry, "pattern": pattern}, where, allowed=allowed, is_checked=is_checked)
-        rule = replace(rule, source=path.stem if is_checked else str(path))
+        rule = replace(rule, source=path.stem if is_checked else describe_path(path))
         if is_job and rule.kind is None and "kind" not in rule.groups:
             raise NsysPPError(f"{where} has no `kind`", f"kinds are {', '.join(JOB_KINDS)}")
         rules.append(rule)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -510,12 +512,16 @@ COMMANDS_ON_BYTES = [
     "info",
     "extract -o OUT/run.nspart",
     "check",
+    "report -o OUT/caf\udce9.html",
+    "chart -o OUT/caf\udce9.svg",
 ]
 
 
 @pytest.fixture
 def odd_folder(tmp_path: Path) -> Path:
-    """Return a folder with two reports of a run: bytes of a name of Latin-1 are in the folder of one, and in the name of the other."""
+    """Return a folder with two reports of a run: bytes of a name of Latin-1 are in the folder of one, and in the name of the other,
+    which has no name of its machine.
+    """
     odd_folder = tmp_path / "in"
     try:
         (odd_folder / "caf\udce9").mkdir(parents=True)
@@ -523,6 +529,8 @@ def odd_folder(tmp_path: Path) -> Path:
         pytest.skip("the file system has no such names")
     shutil.copy(RANK0, odd_folder / "caf\udce9" / "a.sqlite")
     shutil.copy(RANK1, odd_folder / "th\udce9.sqlite")
+    with closing(sqlite3.connect(odd_folder / "th\udce9.sqlite")) as report, report:
+        report.execute("DELETE FROM TARGET_INFO_SYSTEM_ENV")  # its machine has the name of the file
     return odd_folder
 
 
