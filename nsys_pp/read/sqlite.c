@@ -50,17 +50,17 @@ EXPORT void free_texts(Column *column) {
   column->size = column->bytes_room = column->count = column->ends_room = column->slot_count = 0;
 }
 
+/* Of each process its own, so that no file can have texts that share a hash. */
+EXPORT uint64_t secret[2];
+
 static uint64_t hash(const unsigned char *text, int64_t size) {
-  uint64_t sum = 14695981039346656037u ^ (uint64_t)size, word = 0;
-  for (; size >= 8; text += 8, size -= 8) {
-    memcpy(&word, text, 8);
-    sum = (sum ^ word) * 0x9E3779B97F4A7C15u;
-    sum ^= sum >> 29;
+  uint64_t sum = secret[0] ^ (uint64_t)size, word = 0;
+  for (int64_t at = 0; at <= size; at += 8, word = 0) {
+    memcpy(&word, text + at, (size_t)(size - at < 8 ? size - at : 8));
+    __uint128_t product = (__uint128_t)(sum ^ word) * secret[1];
+    sum = (uint64_t)product ^ (uint64_t)(product >> 64);
   }
-  word = 0;
-  memcpy(&word, text, (size_t)size);
-  sum = (sum ^ word) * 0x9E3779B97F4A7C15u;
-  return sum ^ sum >> 32;
+  return sum;
 }
 
 static int64_t begin_of(const Column *column, uint32_t code) { return code > 1 ? column->ends[code - 2] : 0; }

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import _sqlite3
 import ctypes
+import secrets
 import sqlite3
 import threading
 import warnings
@@ -136,6 +137,8 @@ def find_library() -> _Library | None:
     own.read_rows.argtypes = (pointer, pointer, ctypes.c_int64, pointer, pointer, ctypes.c_int64)
     own.read_rows.restype = ctypes.c_int64
     own.free_texts.argtypes, own.free_texts.restype = (pointer,), None
+    secret = (ctypes.c_uint64 * 2).in_dll(own, "secret")
+    secret[0], secret[1] = secrets.randbits(64), secrets.randbits(64) | 1
     return _Library(sqlite, own, (pointer * len(used))(*addresses), ctypes.cast(own.spend, pointer))
 
 
@@ -415,6 +418,7 @@ _SMALL_FILE_BYTES = 4_000_000  # read by one thread, and checked as a whole: SQL
 
 # Of file systems without locks, which clusters have.
 _NO_LOCKS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL)
+_MOST_DEFAULT_CHARACTERS = 100  # exports have no defaults
 _ORDER = "__row"  # column of a query: the number of the row
 
 
@@ -511,7 +515,8 @@ def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple
 def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
     """Describe the tables. Views and virtual tables are programs, and have no page of their own."""
     *texts, key, kind = connection.fetch(
-        "SELECT CAST(t.name AS TEXT), CAST(c.name AS TEXT), CAST(c.type AS TEXT), c.pk, c.hidden"
+        "SELECT CAST(t.name AS TEXT), CAST(c.name AS TEXT), CAST(c.type AS TEXT), c.pk,"
+        f" c.hidden OR coalesce(length(c.dflt_value), 0) > {_MOST_DEFAULT_CHARACTERS}"
         " FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c"
         " WHERE t.type = 'table' AND t.rootpage > 0 ORDER BY t.name, c.cid",
         "tttii",
@@ -520,7 +525,7 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
     keys: dict[str, list[str]] = {}
     rows = zip(*(text.fill_null("").to_list() for text in texts), key.to_list(), kind.to_list(), strict=True)
     for name, column, declared, at, of in rows:
-        if of == 0:  # others are generated, or hidden
+        if of == 0:  # others are generated, hidden, or have a default that may be the value of each row
             catalog.setdefault(name, []).append(column)
         if at:
             keys.setdefault(name, []).append(declared.upper())

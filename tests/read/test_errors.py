@@ -43,6 +43,11 @@ def _make_directory(path: Path) -> None:
     path.mkdir()
 
 
+def _log(path: Path) -> None:
+    """A log of another program; SQLite would make shared memory beside it, though the file has no such log."""
+    path.with_name(f"{path.name}-wal").write_bytes(bytes(5000))
+
+
 _DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     **BREAKS,
     "short text": (lambda path: path.write_text("hi"), "is not a SQLite database"),
@@ -52,6 +57,7 @@ _DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "parquet": (lambda path: path.write_bytes(b"PAR1" + b"\0" * 99), "is a Parquet file"),
     "directory": (_make_directory, "is a directory"),
     "hot journal": (_journal, "is being written by another program"),
+    "strange log": (_log, "is being written by another program"),
 }
 
 
@@ -295,18 +301,44 @@ def test_errors_of_sqlite_are_told_by_their_code(code: int, words: str) -> None:
     assert words in explain_sqlite(Path("a.sqlite"), error).message
 
 
-def test_a_check_runs_no_program_of_a_file(tmp_path: Path) -> None:
-    """A computed column that an index holds would need gigabytes."""
+@pytest.mark.parametrize(
+    "program",
+    [
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN costly NOT NULL AS (hex(zeroblob(400000000)))",
+        "CREATE INDEX costly ON CUPTI_ACTIVITY_KIND_KERNEL (hex(zeroblob(n)))",
+        "CREATE INDEX costly ON CUPTI_ACTIVITY_KIND_KERNEL (n) WHERE length(hex(zeroblob(n))) > 1",
+    ],
+)
+def test_a_check_runs_no_program_of_a_file(tmp_path: Path, program: str) -> None:
+    """A computed column or an index of expressions would need gigabytes; other tables are checked."""
     path = edit(
         tmp_path / "a.sqlite",
         "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
-        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end)",
-        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2)",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, n)",
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, NULL)",
         "PRAGMA ignore_check_constraints = ON",
-        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN costly NOT NULL AS (hex(zeroblob(400000000)))",
+        program,
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET sql = replace(sql, 'zeroblob(n)', 'zeroblob(400000000)')",
     )
-    assert check_integrity(path, time_limit_s=60).complaints == ()
+    found = check_integrity(path, time_limit_s=60)
+    assert found.stopped == "before CUPTI_ACTIVITY_KIND_KERNEL: its columns or indexes are programs"
+    assert found.complaints == ()
     assert len(build_report(read_report(path)).gpu_ops) == 1
+    edit(
+        path, "PRAGMA writable_schema = ON", "UPDATE sqlite_master SET rootpage = 1 WHERE name = 'StringIds'"
+    )
+    assert check_integrity(path, time_limit_s=60).complaints
+
+
+def test_a_default_is_not_the_text_of_each_row(tmp_path: Path) -> None:
+    """A column that was added later has its default in all older rows, which do not hold it."""
+    path = tmp_path / "a.sqlite"
+    write_export(
+        path, {"NVTX_EVENTS": [{"start": i, "end": i + 1, "eventType": 59, "globalTid": 1} for i in range(9)]}
+    )
+    edit(path, f"ALTER TABLE NVTX_EVENTS ADD COLUMN text TEXT DEFAULT '{'n' * 900_000}'")
+    assert read_report(path)["nvtx"]["text"].to_list() == [None] * 9
 
 
 def test_a_second_look_at_a_file_keeps_the_locks_of_sqlite(tmp_path: Path) -> None:
