@@ -18,9 +18,9 @@ import secrets
 import sqlite3
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -469,11 +469,17 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
             )
         tables: tuple[ExportedTable, ...] = ()
         if "tables" in need:
-            tables = list_tables(export.catalog, database.call(partial(_count_all, export)))
+            unnumbered = _list_unnumbered(export, export.catalog)
+            tables = list_tables(
+                export.catalog, export.last_rows | database.call(partial(_count, unnumbered))
+            )
+        counts = dict(export.last_rows)
+        with suppress(sqlite3.Error):  # a table that is not read may be damaged, as `nsys-pp check` says
+            counts |= database.call(partial(_count, _list_unnumbered(export, export.recorded.values())))
     if find_state(path) != state:  # tables are read at different times
         raise busy_error(path)
-    counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
-    return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally, tables=tables)
+    recorded = {frame: counts.get(name, 0) for frame, name in export.recorded.items()}
+    return RawReport(path=path, groups=need, frames=frames, recorded=recorded, tally=tally, tables=tables)
 
 
 def check_sqlite(path: Path) -> None:
@@ -697,12 +703,15 @@ def _find_damage(path: Path, export: _Export, suspects: Sequence[str], connectio
     return None
 
 
-def _count_all(export: _Export, connection: Connection) -> dict[str, int]:
-    """Count the rows of all tables: by their last row id, where the exporter does not choose it."""
-    counts = dict(export.last_rows)
-    for name in export.catalog:
-        if name not in counts or name in export.own_ids:
-            # row by row: the count of a tree that has a page many times would not end
-            rows = connection.fetch(f"SELECT count(*) FROM (SELECT 1 FROM {quote_name(name)} LIMIT -1)", "i")
-            counts[name] = int(rows.columns[0][0])
+def _list_unnumbered(export: _Export, names: Iterable[str]) -> list[str]:
+    """List the tables whose last row id is not their number of rows."""
+    return [name for name in names if name in export.own_ids or name not in export.last_rows]
+
+
+def _count(names: Sequence[str], connection: Connection) -> dict[str, int]:
+    """Count rows one by one: the count of a tree that has a page many times would not end."""
+    counts = {}
+    for name in names:
+        rows = connection.fetch(f"SELECT count(*) FROM (SELECT 1 FROM {quote_name(name)} LIMIT -1)", "i")
+        counts[name] = int(rows.columns[0][0])
     return counts

@@ -280,6 +280,7 @@ def test_files_of_any_form_have_the_rows_that_were_written(
     raw = read_report(write(tmp_path / "a.sqlite", rows, before=before, declared=declared, suffix=suffix))
     events = raw["nvtx"].select("start", "end", "text", "text_id").rows()
     assert events == [(row[0], row[1], row[4] or None, row[5]) for row in rows]
+    assert raw.recorded["nvtx"] == len(rows)
     reals = [row[-1] for row in rows if row[-1] is not None]
     assert raw["payloads"]["double"].drop_nulls().to_list() == reals
 
