@@ -617,7 +617,7 @@ STRAGGLER_TABLE = Table(
     caption=(
         "own compute per micro-batch (per step without jobs), or transfer of a message, compared with the"
         " median of the peers; waiting time is not counted; medians over the complete steps in which a slow"
-        " one is slow, and over all complete steps for the others"
+        " one is slow, and over all complete steps for the others; one that costs a step little is no finding"
     ),
     rows=find_stragglers,
     empty="no rank, stage or link has peers to be compared with",
