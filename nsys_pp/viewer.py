@@ -171,6 +171,12 @@ class FileServer:
         port: Port on the loopback interface; 0: any free one.
         allowed_site: Other site whose pages may read the file, as in `https://ui.perfetto.dev`; None: none.
 
+    Attributes:
+        port: The port.
+        address: Address of the server, without a slash at its end.
+        file_address: Address of the file.
+        hosts: Names by which requests may name the server.
+
     Raises:
         OSError: The port is in use.
     """
@@ -187,27 +193,11 @@ class FileServer:
         )
         self._server = ThreadingHTTPServer((LOOPBACK, port), handler)
         self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self.address = f"http://{LOOPBACK}:{self.port}"
+        self.file_address = self.address + self.file_path
+        self.hosts = frozenset(f"{name}:{self.port}" for name in (LOOPBACK, "localhost"))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(_TICK_S,), daemon=True)
-
-    @property
-    def port(self) -> int:
-        """Return the port."""
-        return int(self._server.server_address[1])
-
-    @property
-    def address(self) -> str:
-        """Return the address of the server, without a slash at its end."""
-        return f"http://{LOOPBACK}:{self.port}"
-
-    @property
-    def file_address(self) -> str:
-        """Return the address of the file."""
-        return self.address + self.file_path
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        """Return the names by which requests may name the server."""
-        return frozenset(f"{name}:{self.port}" for name in (LOOPBACK, "localhost"))
 
     def __enter__(self) -> FileServer:
         """Start to serve."""
@@ -239,16 +229,16 @@ class FileServer:
         return True
 
 
-_TYPES = {
-    ".js": "text/javascript",
-    ".wasm": "application/wasm",
-}  # the system's table may lack or replace them
-
-
 class _Handler(SimpleHTTPRequestHandler):
     """Answers requests for the file and the UI; all others are refused."""
 
     timeout = 60  # s of silence in a request
+    # the system's table may lack these types, or replace them
+    extensions_map = {  # noqa: RUF012
+        **SimpleHTTPRequestHandler.extensions_map,
+        ".js": "text/javascript",
+        ".wasm": "application/wasm",
+    }
 
     def __init__(self, *args: Any, owner: FileServer, file: Path, directory: str | None) -> None:
         self._owner, self._file, self._has_ui = owner, file, directory is not None
@@ -309,10 +299,6 @@ class _Handler(SimpleHTTPRequestHandler):
         if self._owner.allowed_site and self.headers.get("Origin") == self._owner.allowed_site:
             self.send_header("Access-Control-Allow-Origin", self._owner.allowed_site)
             self.send_header("Vary", "Origin")
-
-    def guess_type(self, path: Any) -> str:
-        """Return the type of a file by its extension."""
-        return _TYPES.get(Path(path).suffix) or super().guess_type(path)
 
     def list_directory(self, path: Any) -> BytesIO | None:
         """Refuse to list a folder."""
