@@ -215,12 +215,12 @@ def place_subtracks(drawings: Placed) -> list[PlacedSubtrack]:
     their track, if there is one in the same drawing.
     """
     tracks, subtracks = _gather(drawings)
-    nodes = arrange(tracks, subtracks)
-    names = {node.track.path: node.track.name for node in nodes}
-    groups = list(dict.fromkeys(_group(node.track.path) for node in nodes if node.track.path in subtracks))
+    drawn = arrange(tracks, subtracks)
+    names = {track.path: track.name for track in drawn}
+    groups = list(dict.fromkeys(_group(track.path) for track in drawn if track.path in subtracks))
     thread = len(groups)
     placed = []
-    for track in (node.track for node in nodes):
+    for track in drawn:
         group = _group(track.path)
         for of_drawing, clock in subtracks.get(track.path, []):
             first = thread + 1

@@ -64,8 +64,8 @@ def draw(report: Report, *, detail: Detail = "cpu", **asked: Any) -> Drawing:
 
 def rows(drawing: Drawing, below: str = "") -> list[str]:
     """Paths of the rows that are drawn, in order; or their names below one of them."""
-    nodes = arrange(index_tracks(drawing), subtracks_by_track(drawing))
-    paths = ["/".join(node.track.path) for node in nodes]
+    drawn = arrange(index_tracks(drawing), subtracks_by_track(drawing))
+    paths = ["/".join(track.path) for track in drawn]
     if below:
         return [path[len(below) + 1 :] for path in paths if path.startswith(below + "/")]
     return [path for path in paths if path and "/" not in path]

@@ -96,7 +96,6 @@ from nsys_pp.output.trace.drawing import (
     WORDS,
     Drawing,
     FrameColumns,
-    Node,
     Path,
     Placement,
     Subtrack,
@@ -157,9 +156,9 @@ def hoist(
         texts = [track.description, machine.description]
         moved_tracks[new] = replace(track, name=name, rank=number, description="; ".join(filter(None, texts)))
     moved_leaves = {_move(path, new_paths): list(uuids) for path, uuids in leaves.items()}
-    nodes = arrange(moved_tracks, moved_leaves)
+    drawn = arrange(moved_tracks, moved_leaves)
     is_bare = {path for path in new_paths.values() if path not in moved_leaves}
-    children = [node.track for node in nodes if len(node.track.path) == 2 and node.track.path in moved_leaves]
+    children = [track for track in drawn if len(track.path) == 2 and track.path in moved_leaves]
     for child in sorted(children, key=lambda child: child.counter_unit is not None):  # else the first counter
         row = child.path[:1]
         if row in is_bare:
@@ -182,23 +181,21 @@ def _move(path: Path, new_paths: Mapping[Path, Path]) -> Path:
     return path if new is None else (*new, *path[2:])
 
 
-def order_by_text(nodes: Sequence[Node]) -> dict[Path, str]:
-    """Name the outermost of some nodes so that the order of their names as text is the order of the nodes.
+def order_by_text(tracks: Sequence[Track]) -> dict[Path, str]:
+    """Name the outermost of some tracks so that the order of their names as text is that of the tracks.
 
-    >>> from nsys_pp.frames.part import Track
     >>> names = ["steps", "rank 9", "rank 10"]
-    >>> nodes = [Node(track=Track(path=(name,), name=name, rank=0), order=0) for name in names]
-    >>> list(order_by_text(nodes).values())
+    >>> list(order_by_text([Track(path=(name,), name=name, rank=0) for name in names]).values())
     ['  steps', ' rank 9', 'rank 10']
     """
     names: dict[Path, str] = {}
     spaces, next_name = 0, ""
-    for node in reversed([node for node in nodes if len(node.track.path) == 1]):
-        name = " " * spaces + node.track.name.lstrip(" ")
+    for track in reversed([track for track in tracks if len(track.path) == 1]):
+        name = " " * spaces + track.name.lstrip(" ")
         if names and name.encode() >= next_name.encode():
             spaces += 1
             name = " " + name
-        names[node.track.path] = next_name = name
+        names[track.path] = next_name = name
     return dict(reversed(names.items()))
 
 
@@ -212,27 +209,26 @@ def _packet(*fields: Parts) -> bytes:
     return constant(message(Trace.PACKET, field(TracePacket.SEQUENCE_ID, HEADER_SEQUENCE), *fields))
 
 
-def _describe(node: Node, leaves: Mapping[Path, Sequence[int]], parents: set[Path]) -> list[Parts]:
+def _describe(track: Track, leaves: Mapping[Path, Sequence[int]], parents: set[Path]) -> list[Parts]:
     """Describe a row: a track for its children, if any, and its tracks with events.
 
     The tracks of a row have the same parent, order and merge key, so the viewer merges them. Counters are not
     merged.
     """
-    path = node.track.path
-    uuids = list(leaves.get(path, []))
-    is_counter = node.track.counter_unit is not None
-    if path in parents or not uuids:
-        uuids.insert(0, path_uuid(path))
+    uuids = list(leaves.get(track.path, []))
+    is_counter = track.counter_unit is not None
+    if track.path in parents or not uuids:
+        uuids.insert(0, path_uuid(track.path))
     # one text for all: where many slices overlap, a row has thousands of tracks
-    shared = constant(*_describe_shared(node, is_shared=len(uuids) > 1 and not is_counter))
+    shared = constant(*_describe_shared(track, is_shared=len(uuids) > 1 and not is_counter))
     return [
         message(TracePacket.TRACK_DESCRIPTOR, field(TrackDescriptor.UUID, uuid), (shared,)) for uuid in uuids
     ]
 
 
-def _encode_about(node: Node, parent_uuid: int, first_ns: int) -> list[Parts]:
+def _encode_about(track: Track, parent_uuid: int, first_ns: int) -> list[Parts]:
     """Encode a child of an outermost row that has none (see above): a mark at the start."""
-    uuid = path_uuid((*node.track.path, ABOUT))
+    uuid = path_uuid((*track.path, ABOUT))
     descriptor = message(
         TracePacket.TRACK_DESCRIPTOR,
         field(TrackDescriptor.UUID, uuid),
@@ -243,15 +239,14 @@ def _encode_about(node: Node, parent_uuid: int, first_ns: int) -> list[Parts]:
         TracePacket.TRACK_EVENT,
         field(TrackEvent.TYPE, EventType.INSTANT),
         field(TrackEvent.TRACK_UUID, uuid),
-        field(TrackEvent.NAME, node.track.description or node.track.name),
+        field(TrackEvent.NAME, track.description or track.name),
     )
     return [descriptor, field(TracePacket.TIMESTAMP, first_ns) + mark]
 
 
-def _describe_shared(node: Node, *, is_shared: bool) -> list[Parts]:
+def _describe_shared(track: Track, *, is_shared: bool) -> list[Parts]:
     """Describe a row without the uuids of its tracks."""
-    track = node.track
-    fields = [*_named(track.name), field(TrackDescriptor.SIBLING_ORDER_RANK, node.order)]
+    fields = [*_named(track.name), field(TrackDescriptor.SIBLING_ORDER_RANK, track.rank)]
     if len(track.path) > 1:
         fields.append(field(TrackDescriptor.PARENT_UUID, path_uuid(track.path[:-1])))
     if is_shared:
@@ -468,15 +463,15 @@ def _encode_header(reports: Sequence[PlacedReport], zero_ns: int, first_ns: int)
             leaf = leaf_uuid(report.encoded.report_id, subtrack.track, subtrack.ordinal)
             leaves.setdefault(place_path(subtrack.track, report.placement), []).append(leaf)
     tracks, leaves = hoist(tracks, leaves, list_titles(placements))
-    nodes = arrange(tracks, leaves)
-    names = order_by_text(nodes)
-    parents = {node.track.path[:-1] for node in nodes}
-    for node in nodes:
-        node = replace(node, track=replace(node.track, name=names.get(node.track.path, node.track.name)))
-        packets += [_packet(descriptor) for descriptor in _describe(node, leaves, parents)]
-        if len(node.track.path) == 1 and node.track.path not in parents:
-            parent_uuid = leaves[node.track.path][0]
-            packets += [_packet(parts) for parts in _encode_about(node, parent_uuid, first_ns - zero_ns)]
+    drawn = arrange(tracks, leaves)
+    names = order_by_text(drawn)
+    parents = {track.path[:-1] for track in drawn}
+    for track in drawn:
+        named = replace(track, name=names.get(track.path, track.name))
+        packets += [_packet(descriptor) for descriptor in _describe(named, leaves, parents)]
+        if len(track.path) == 1 and track.path not in parents:
+            parent_uuid = leaves[track.path][0]
+            packets += [_packet(parts) for parts in _encode_about(named, parent_uuid, first_ns - zero_ns)]
     return b"".join(packets)
 
 
@@ -569,7 +564,7 @@ def encode_drawing(
     """
     tracks, subtracks = index_tracks(drawing), subtracks_by_track(drawing)
     frames = {} if frames is None else frames
-    drawn = [node.track.path for node in arrange(tracks, subtracks)]
+    drawn = [track.path for track in arrange(tracks, subtracks)]
     all_subtracks = [one for of_track in subtracks.values() for one in of_track]
     base_ns = min((one.start_ns for one in all_subtracks), default=0)
     row_count, written = sum(len(one.rows) for one in all_subtracks), 0

@@ -134,13 +134,6 @@ def sequence_id(report_id: int) -> int:
 Path = tuple[str, ...]
 
 
-class Node(Struct, frozen=True, kw_only=True):
-    """A drawn track: the track itself or a track below it has a subtrack with rows."""
-
-    track: Track
-    order: int  # 0, 1, ... among its siblings
-
-
 def subtracks_by_track(drawing: Drawing) -> dict[Path, list[Subtrack]]:
     """Group the subtracks with rows by track: slices by number, then marks, then samples."""
     subtracks: dict[Path, list[Subtrack]] = {}
@@ -165,8 +158,8 @@ def index_tracks(drawing: Drawing) -> dict[Path, Track]:
     return by_path
 
 
-def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
-    """Order the drawn tracks, and add their missing parents.
+def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Track]:
+    """Order the drawn tracks (they or tracks below them have a subtrack), and add their missing parents.
 
     Siblings are sorted by rank (added parents last), then by name in natural order (`node2` before `node10`),
     then by path.
@@ -176,7 +169,8 @@ def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
         used: Paths of tracks with a subtrack.
 
     Returns:
-        Nodes in depth-first order: each parent before its children.
+        Tracks in depth-first order: each parent before its children. Their ranks are 0, 1, ... among
+        siblings.
     """
     shown = {
         path: tracks.get(path) or Track(path=path, name=path[-1], rank=1 << 63)
@@ -187,9 +181,9 @@ def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
     for track in sorted(shown.values(), key=lambda track: (track.rank, natural_key(track.name), track.path)):
         children.setdefault(track.path[:-1], []).append(track)
 
-    def walk(parent: Path) -> Iterator[Node]:
-        for order, track in enumerate(children.get(parent, [])):
-            yield Node(track=track, order=order)
+    def walk(parent: Path) -> Iterator[Track]:
+        for rank, track in enumerate(children.get(parent, [])):
+            yield replace(track, rank=rank)
             yield from walk(track.path)
 
     return list(walk(()))
