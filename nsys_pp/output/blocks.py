@@ -35,7 +35,7 @@ from nsys_pp.frames.part import (
 )
 from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.output.files import is_file_output, replace_file, translate_errors
-from nsys_pp.output.perfetto.trace import Sink, Source
+from nsys_pp.output.perfetto.trace import Sink
 
 _LEVEL = 7  # of libdeflate; higher ones take several times as long for one percent
 
@@ -92,7 +92,7 @@ def make_member(name: str) -> ZipInfo:
 
 _TRIES = 10
 
-OpenBlocks = Callable[[], AbstractContextManager[Source]]
+OpenBlocks = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 class _BlockFile(Struct, frozen=True):

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -29,7 +29,7 @@ from nsys_pp.options import SHOW_KINDS, Split
 from nsys_pp.output.blocks import Store, make_scratch
 from nsys_pp.output.files import open_replaced, replace_file, replace_folder, sync_file, translate_errors
 from nsys_pp.output.formats import TraceFormat
-from nsys_pp.output.perfetto.trace import PlacedReport, Source, encode_drawing, write_perfetto
+from nsys_pp.output.perfetto.trace import PlacedReport, encode_drawing, write_perfetto
 from nsys_pp.output.split_index import (
     INDEX,
     SplitFile,
@@ -398,7 +398,7 @@ def watch_writing(
 
         def open_watched(
             report: PlacedReport = report, share: Share = share
-        ) -> AbstractContextManager[Source]:
+        ) -> AbstractContextManager[IO[bytes]]:
             report_progress(progress, activity, share)
             return report.open_blocks()
 

@@ -41,7 +41,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache, lru_cache
 from itertools import groupby
-from typing import Protocol
+from typing import IO, Protocol
 
 import deflate
 import numpy as np
@@ -277,19 +277,12 @@ _HEAD_BYTES = 24  # tags and lengths of a block have fewer, and a block has more
 MOST_BLOCK_BYTES = 1 << 28  # also decompressed; ordinary blocks have 1-10 MB
 
 
-class Source(Protocol):
-    """Reader of blocks."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return the next bytes: at least one and at most `size`; none at the end."""
-
-
 class PlacedReport(Struct, frozen=True, kw_only=True):
     """An encoded report, its placement in the trace, and its blocks."""
 
     encoded: Encoded
     placement: Placement
-    open_blocks: Callable[[], AbstractContextManager[Source]]
+    open_blocks: Callable[[], AbstractContextManager[IO[bytes]]]
     omitted: frozenset[Path] = frozenset()  # tracks that are not drawn, by their path in the report
 
     def is_drawn(self, track: Path) -> bool:
@@ -338,7 +331,7 @@ def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
                         yield block
 
 
-def check_blocks(encoded: Encoded, source: Source) -> None:
+def check_blocks(encoded: Encoded, source: IO[bytes]) -> None:
     """Check that the blocks of each subtrack are compressed packets, and can be decompressed.
 
     Raises:
@@ -357,7 +350,7 @@ def check_blocks(encoded: Encoded, source: Source) -> None:
                 raise ValueError("a block is cut, or larger than any block")
 
 
-def _read_blocks(source: Source, size: int) -> Iterator[bytes]:
+def _read_blocks(source: IO[bytes], size: int) -> Iterator[bytes]:
     """Yield the blocks of a subtrack.
 
     Raises:
@@ -475,14 +468,11 @@ def _encode_header(reports: Sequence[PlacedReport], zero_ns: int, first_ns: int)
     return b"".join(packets)
 
 
-def _read(source: Source, size: int) -> bytes:
-    pieces = []
-    while size:
-        pieces.append(source.read(size))
-        size -= len(pieces[-1])
-        if not pieces[-1]:
-            raise EOFError("the blocks of a report end early")
-    return b"".join(pieces)
+def _read(source: IO[bytes], size: int) -> bytes:
+    data = source.read(size)
+    if len(data) < size:
+        raise EOFError("the blocks of a report end early")
+    return data
 
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
