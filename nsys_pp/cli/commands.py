@@ -86,7 +86,7 @@ _LEAST_FOLDER = 40  # characters; a shorter folder is no burden
 
 @command(
     output={"default": Path("run.pftrace")},
-    format={"choices": (*TRACE_FORMATS,), "default_text": "chrome for .json and .json.gz, else perfetto"},
+    format={"choices": TRACE_FORMATS, "default_text": "chrome for .json and .json.gz, else perfetto"},
 )
 def merge(reports: tuple[str, ...], output: Path, is_opened: bool, **options: Any) -> None:
     """Merge reports into one Perfetto trace.

@@ -11,7 +11,7 @@ from nsys_pp.errors import OptionError
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import MAX_EVENTS, Detail, Split
 from nsys_pp.output.files import check_folder, check_output, is_file_output
-from nsys_pp.output.formats import TRACE_FORMATS, TraceFormat, infer_trace_format
+from nsys_pp.output.formats import TRACE_FORMATS, infer_trace_format
 from nsys_pp.output.perfetto.manifest import name_manifest, write_manifest
 from nsys_pp.output.split_index import INDEX, SplitFile, is_split_folder, name_folder
 from nsys_pp.projection.ranges import Scope
@@ -88,7 +88,7 @@ def merge(
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
         output: The trace; "-": standard output, which has one trace.
-        format: A key of `nsys_pp.output.formats.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`,
+        format: One of `nsys_pp.output.formats.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`,
             else "perfetto".
         detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: that of the
             parts, else "kernels".
@@ -121,11 +121,11 @@ def merge(
         check_choice("format", format, TRACE_FORMATS)
     check_values(detail=detail, scope=scope, split=split, max_events=max_events)
     target = Path(output)
-    trace_format = infer_trace_format(target) if format is None else TRACE_FORMATS[format]
+    trace_format = format or infer_trace_format(target)
     check_output(target, force=force)
     split = _settle_split(split, trace_format, target, force=force)
     if manifest:
-        if not (trace_format.merge_encoded and is_file_output(target)):
+        if trace_format != "perfetto" or not is_file_output(target):
             raise OptionError("manifest", "`--manifest` needs a file in Perfetto's format as output")
         check_output(name_manifest(target), force=force)
     content = TraceContent(
@@ -204,7 +204,7 @@ def _list_offsets(run: Run) -> dict[str, int]:
     }
 
 
-def _settle_split(split: Split, trace_format: TraceFormat, target: Path, *, force: bool) -> Split:
+def _settle_split(split: Split, trace_format: str, target: Path, *, force: bool) -> Split:
     """Return the division, "none" where "auto" cannot divide; refuse an existing folder before any work.
 
     Raises:
@@ -213,11 +213,9 @@ def _settle_split(split: Split, trace_format: TraceFormat, target: Path, *, forc
     """
     is_file = is_file_output(target)
     if split in ("auto", "none"):
-        return split if trace_format.merge_encoded and is_file else "none"
-    if trace_format.merge_encoded is None:
-        raise OptionError(
-            "split", f"`--split {split}` needs Perfetto's format; the output is {trace_format.name}"
-        )
+        return split if trace_format == "perfetto" and is_file else "none"
+    if trace_format != "perfetto":
+        raise OptionError("split", f"`--split {split}` needs Perfetto's format; the output is {trace_format}")
     if not is_file:
         raise OptionError("split", f"`--split {split}` needs a file as output; expected a name for `-o`")
     check_folder(name_folder(target), force=force, is_ours=is_split_folder)

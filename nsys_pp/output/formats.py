@@ -6,7 +6,7 @@ To add a format, write its function in a module of its own and add one line to `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,8 +20,6 @@ from nsys_pp.registry import import_on_call
 if TYPE_CHECKING:
     from nsys_pp.frames.clock import Clock
     from nsys_pp.frames.training import Training
-    from nsys_pp.output.perfetto.trace import PlacedReport
-    from nsys_pp.output.trace.drawing import Drawing, Placement
 
 
 class ExportSource(Struct, frozen=True, kw_only=True):
@@ -201,57 +199,13 @@ def find_exporter(path: Path) -> Exporter | None:
     return next((one for one in (*_EXPORTERS, _TRACE) if path.suffix in one.suffixes), None)
 
 
-PlacedDrawings: TypeAlias = "Sequence[tuple[Drawing, Placement]]"
+TRACE_FORMATS = ("perfetto", "chrome")
 
 
-class TraceFormat(Struct, frozen=True, kw_only=True):
-    """A trace format; exactly one of `merge_encoded` and `encode_drawings` is set.
+def infer_trace_format(output: Path) -> str:
+    """Return the format of a trace by its file name.
 
-    Attributes:
-        name: Value of `--format`.
-        description: A phrase for `--help`.
-        suffixes: File suffixes that select the format; empty for the default format.
-        merge_encoded: Merges reports that were encoded one by one, such as parts.
-        encode_drawings: Encodes the drawings of all reports together; its second argument is the path of the
-            output.
-    """
-
-    name: str
-    description: str
-    suffixes: tuple[str, ...] = ()
-    merge_encoded: Callable[[Sequence[PlacedReport]], Iterator[bytes]] | None = None
-    encode_drawings: Callable[[PlacedDrawings, Path], Iterator[bytes]] | None = None
-
-
-def _encode_chrome(drawings: PlacedDrawings, output: Path) -> Iterator[bytes]:
-    from nsys_pp.output.chrome import write_chrome
-
-    return write_chrome(drawings, compress=output.suffix == ".gz")
-
-
-_FORMATS = (
-    TraceFormat(
-        name="perfetto",
-        description="Perfetto's format",
-        merge_encoded=import_on_call("nsys_pp.output.perfetto.trace:write_perfetto"),
-    ),
-    TraceFormat(
-        name="chrome",
-        description="Chrome's format",
-        suffixes=(".json", ".json.gz"),
-        encode_drawings=_encode_chrome,
-    ),
-)
-
-
-# by name; the first is the default
-TRACE_FORMATS: Mapping[str, TraceFormat] = {trace_format.name: trace_format for trace_format in _FORMATS}
-
-
-def infer_trace_format(output: Path) -> TraceFormat:
-    """Return the format of a trace by its file name; the default format if no suffix matches.
-
-    >>> infer_trace_format(Path("run.json.gz")).name, infer_trace_format(Path("run.pftrace")).name
+    >>> infer_trace_format(Path("run.json.gz")), infer_trace_format(Path("run.pftrace"))
     ('chrome', 'perfetto')
     """
-    return next((one for one in _FORMATS if output.name.endswith(one.suffixes)), _FORMATS[0])
+    return "chrome" if output.name.endswith((".json", ".json.gz")) else "perfetto"

@@ -28,7 +28,6 @@ from nsys_pp.frames.training import span_steps
 from nsys_pp.options import SHOW_KINDS, Split
 from nsys_pp.output.blocks import Store, make_scratch
 from nsys_pp.output.files import open_replaced, replace_file, replace_folder, sync_file, translate_errors
-from nsys_pp.output.formats import TraceFormat
 from nsys_pp.output.perfetto.trace import PlacedReport, encode_drawing, write_perfetto
 from nsys_pp.output.split_index import (
     INDEX,
@@ -105,7 +104,7 @@ def describe_hosts(paths: Sequence[Path], *, has_rows: bool) -> str:
 class TraceContent(Struct, frozen=True, kw_only=True):
     """Content of a trace, as asked for by the user."""
 
-    format: TraceFormat
+    format: str  # one of `nsys_pp.output.formats.TRACE_FORMATS`
     part_options: Mapping[str, Any]  # fields of `PartOptions`; None where open
     devices: frozenset[int] | None
     start_ns: int | None  # from the start of the earliest session
@@ -116,12 +115,12 @@ class TraceContent(Struct, frozen=True, kw_only=True):
     @property
     def is_encoded(self) -> bool:
         """Whether reports are encoded one by one, as in parts."""
-        return self.format.merge_encoded is not None
+        return self.format == "perfetto"
 
     @property
     def needs(self) -> list[str]:
         """Features that need the events of reports, in words."""
-        needs = [] if self.is_encoded else [self.format.description]
+        needs = [] if self.is_encoded else ["Chrome's format"]
         needs += ["`--start` and `--end`"] * (self.start_ns is not None or self.end_ns is not None)
         return needs + ["`--steps`"] * self.only_steps + ["`--split step`"] * self.by_steps
 
@@ -248,14 +247,18 @@ class TraceBuilder:
         Raises:
             OutputError: It exists, or cannot be written.
         """
-        merge, encode = self._content.format.merge_encoded, self._content.format.encode_drawings
-        if merge is not None:
+        if self._content.is_encoded:
             reports = [report for report in shown if isinstance(report, PlacedReport)]
-            blocks = merge([*watch_writing(self._batch.progress, f"writing {self._output.name}", reports)])
+            activity = f"writing {self._output.name}"
+            blocks = write_perfetto([*watch_writing(self._batch.progress, activity, reports)])
         else:
-            assert encode is not None
+            from nsys_pp.output.chrome import write_chrome
+
             drawings = [report for report in shown if isinstance(report, PlacedDrawing)]
-            blocks = encode([(report.drawing, report.placement) for report in drawings], self._output)
+            blocks = write_chrome(
+                [(report.drawing, report.placement) for report in drawings],
+                compress=self._output.suffix == ".gz",
+            )
         with open_replaced(self._output, force=force) as stream:
             stream.writelines(blocks)
 
