@@ -8,9 +8,8 @@ from typing import Unpack
 
 from nsys_pp.commands.pipeline import build_pipeline
 from nsys_pp.frames.verdict import Verdict
-from nsys_pp.output.chart import CHARTS
 from nsys_pp.output.files import check_output
-from nsys_pp.output.formats import EXPORTERS, ExportOptions, find_exporter
+from nsys_pp.output.formats import CHARTS, EXPORTERS, ExportOptions, find_exporter
 from nsys_pp.run.inputs import Batch, Result
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 

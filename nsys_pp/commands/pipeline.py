@@ -389,7 +389,7 @@ def export_jobs(
         batch,
         options,
         needs_jobs=exporter.needs_jobs,
-        check=lambda paths: exporter.check(target, paths, force),
+        check=lambda paths: exporter.check(target, inputs=paths, force=force),
     )
     run = result.run
     sources = (

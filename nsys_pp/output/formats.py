@@ -89,12 +89,7 @@ class ExportResult(Struct, frozen=True, kw_only=True):
 ExportWriter: TypeAlias = "Callable[[Training, Path, ExportOptions], ExportResult]"
 
 
-def check_file(path: Path, inputs: Sequence[Path], force: bool) -> None:
-    """Refuse a file that exists, or that is one of the inputs."""
-    check_output(path, force=force, inputs=inputs)
-
-
-def accept_folder(path: Path, inputs: Sequence[Path], force: bool) -> None:
+def accept_folder(path: Path, *, inputs: Sequence[Path], force: bool) -> None:
     """Accept any folder; its files are checked when they are written."""
 
 
@@ -103,30 +98,27 @@ class Exporter(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Value of `--format`.
-        description: A phrase for `--help`.
         write: Writes the output atomically.
         suffixes: File suffixes that select the format; empty if only `name` selects it.
         is_folder: The output is a folder of files.
         options: Names of the `ExportOptions` that the format reads.
         needs_jobs: A training without jobs is an error.
-        check: Function of the output, all inputs and `force`: refuses an invalid output before any work.
-            It raises `OutputError` or `ReportError`.
+        check: Function of the output, and the keywords `inputs` (all of them) and `force`: refuses an invalid
+            output before any work. It raises `OutputError` or `ReportError`.
     """
 
     name: str
-    description: str
     write: ExportWriter
     suffixes: tuple[str, ...] = ()
     is_folder: bool = False
     options: frozenset[str] = field(default_factory=frozenset)
     needs_jobs: bool = True
-    check: Callable[[Path, Sequence[Path], bool], None] = check_file
+    check: Callable[..., None] = check_output
 
 
-def _build_chart(name: str, description: str) -> Exporter:
+def _build_chart(name: str, draw: Callable[..., None]) -> Exporter:
 
     def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
-        from nsys_pp.output.chart import CHARTS
         from nsys_pp.output.chart.content import choose_step, list_named_lanes, select_step
 
         step, count, notes = choose_step(training, options.verdict), training.steps["step"].n_unique(), []
@@ -136,15 +128,13 @@ def _build_chart(name: str, description: str) -> Exporter:
             notes = [f"only step {step} is drawn; `--steps` names others"] * (count > 1)
             notes += training.notes
         with replace_file(path, force=options.force) as target, open_output(target) as stream:
-            CHARTS[name](
-                training, stream, title=options.title or describe_path(path.stem), verdict=options.verdict
-            )
+            title = options.title or describe_path(path.stem)
+            draw(training, stream, title=title, verdict=options.verdict)
         files = (ExportedFile(path=path, row_count=len(training.jobs)),)
         return ExportResult(files=files, notes=tuple(notes))
 
     return Exporter(
         name=name,
-        description=description,
         suffixes=(f".{name}",),
         options=frozenset({"title", "verdict"}),
         needs_jobs=False,
@@ -152,24 +142,21 @@ def _build_chart(name: str, description: str) -> Exporter:
     )
 
 
+CHARTS = ("html", "svg", "png")
+
 _EXPORTERS = (
-    _build_chart("html", "chart as a page to zoom and search in"),
-    _build_chart("svg", "chart as a vector picture"),
-    _build_chart("png", "chart as a picture"),
-    Exporter(
+    _build_chart("html", import_on_call("nsys_pp.output.chart.page:write_html")),
+    _build_chart("svg", import_on_call("nsys_pp.output.chart.picture:write_svg")),
+    _build_chart("png", import_on_call("nsys_pp.output.chart.picture:write_png")),
+    Exporter(  # the two files of Paddle's timeline tool
         name="paddle",
-        description="the two files of Paddle's timeline tool",
         is_folder=True,
         options=frozenset({"devices"}),
         write=import_on_call("nsys_pp.output.other.paddle:export_paddle"),
         check=accept_folder,
     ),
-    Exporter(
+    Exporter(  # copies of reports with a table `StepTaskInfo`, and a database per rank as of msprof-analyze
         name="steptask",
-        description=(
-            "copies of the reports, each with a table `StepTaskInfo`, and a database per rank named "
-            "as in msprof-analyze"
-        ),
         is_folder=True,
         options=frozenset({"sources"}),
         write=import_on_call("nsys_pp.output.other.step_tasks:export_step_tasks"),
@@ -182,9 +169,9 @@ _EXPORTERS = (
 EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EXPORTERS}
 
 
-_TRACE = Exporter(  # of `whatif` alone: `merge` writes traces with the rows of reports
+# Steps, jobs and messages alone, for `whatif`: `merge` writes traces with the rows of reports.
+_TRACE = Exporter(
     name="trace",
-    description="steps, jobs and messages alone as a trace for Perfetto",
     suffixes=(".pftrace",),
     write=import_on_call("nsys_pp.output.perfetto.jobs:export_trace"),
 )

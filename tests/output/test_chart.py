@@ -22,15 +22,16 @@ from hypothesis import strategies as st
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.training import LANES, RUN_JOBS, Training
-from nsys_pp.output.chart import CHARTS, write_html, write_png, write_svg
 from nsys_pp.output.chart.content import build_bars
-from nsys_pp.output.chart.page import pack_column
-from nsys_pp.output.chart.picture import LEFT, MARGIN, WIDTH
+from nsys_pp.output.chart.page import pack_column, write_html
+from nsys_pp.output.chart.picture import LEFT, MARGIN, WIDTH, write_png, write_svg
 from nsys_pp.output.colors import HATCHES
 from nsys_pp.units import NS_PER_DAY
 from tests.output.large_training import make_large_training
 from tests.sql import edit
 from tests.training.expected_training import PIPELINE, expected_training
+
+CHARTS = {"html": write_html, "svg": write_svg, "png": write_png}
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -39,7 +39,7 @@ def test_all_formats_write_into_a_new_place(tmp_path: Path, exporter: Exporter) 
         window_ns=(0, 1 << 62),
     )
     output = tmp_path / f"run{exporter.suffixes[0]}" if exporter.suffixes else tmp_path / "run"
-    exporter.check(output, [source.path], False)
+    exporter.check(output, inputs=[source.path], force=False)
     result = exporter.write(TRAINING, output, ExportOptions(sources=(source,)))
     assert result.files
     for file in result.files:

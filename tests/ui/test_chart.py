@@ -11,8 +11,8 @@ import pytest
 
 from nsys_pp.frames.training import IDEAL, RUN_JOBS, Training, span_steps
 from nsys_pp.frames.verdict import NO_VERDICT, Finding, Verdict
-from nsys_pp.output.chart import write_html
 from nsys_pp.output.chart.content import build_bars
+from nsys_pp.output.chart.page import write_html
 from tests.output.large_training import make_large_training
 from tests.training.expected_training import expected_training
 from tests.ui.browser import STATE, Step, Visit, visit

@@ -144,7 +144,7 @@ def write_step_tasks(
         ReportError: A report is not a SQLite export, is read-only, damaged, or locked by another program.
         OutputError: A copy cannot be written.
     """
-    targets = plan_step_tasks(folder, [source for source, _, _ in reports], force)
+    targets = plan_step_tasks(folder, inputs=[source for source, _, _ in reports], force=force)
     done = []
     for (source, _, jobs), target in zip(reports, targets, strict=True):
         tasks = describe_step_tasks(training, jobs)
@@ -159,32 +159,32 @@ def write_step_tasks(
     return done
 
 
-def plan_step_tasks(folder: Path | None, sources: Sequence[Path], force: bool) -> list[Path]:
+def plan_step_tasks(folder: Path | None, *, inputs: Sequence[Path], force: bool) -> list[Path]:
     """List the files that get tables; refuse unsuitable reports before any work is done.
 
     Args:
         folder: Folder of the copies, created if necessary; None writes into the reports.
-        sources: Reports.
+        inputs: Reports.
         force: Replace existing copies.
 
     Raises:
         ReportError: A report is not a SQLite export, or is read-only and `folder` is None.
         OutputError: A copy exists, or its folder cannot be created.
     """
-    for source in sources:
+    for source in inputs:
         check_target(source, in_place=folder is None)
     if folder is None:
-        return [*sources]
-    names = [re.sub(r"\.(sqlite|db)$", "", source.name) + ENDING for source in sources]
-    parents = [Path()] * len(sources)
+        return [*inputs]
+    names = [re.sub(r"\.(sqlite|db)$", "", source.name) + ENDING for source in inputs]
+    parents = [Path()] * len(inputs)
     if len({*names}) < len(names):
-        absolute = [source.absolute().parent for source in sources]
+        absolute = [source.absolute().parent for source in inputs]
         parents = [parent.relative_to(os.path.commonpath(absolute)) for parent in absolute]
     targets = [folder / parent / name for parent, name in zip(parents, names, strict=True)]
     for target in targets:
         with translate_errors(target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
-        check_output(target, force=force, inputs=sources)
+        check_output(target, force=force, inputs=inputs)
     return targets
 
 
