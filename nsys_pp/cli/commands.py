@@ -38,14 +38,14 @@ from nsys_pp.cli.result import (
     log_verdict,
     record_verdict,
 )
-from nsys_pp.cli.tables import check_outputs, check_sort, open_screen, output_tables, settle_format
+from nsys_pp.cli.tables import check_sort, open_screen, output_table, output_tables, settle_output
 from nsys_pp.errors import MissingDataError, describe_path
-from nsys_pp.output.files import STANDARD_OUTPUT
-from nsys_pp.output.formats import EXPORTERS, TRACE_FORMATS
+from nsys_pp.output.files import STANDARD_OUTPUT, check_output
+from nsys_pp.output.formats import CHARTS, EXPORTERS, TRACE_FORMATS, find_exporter
 from nsys_pp.output.tables import SUFFIXES
 from nsys_pp.tables import registry
 from nsys_pp.units import format_bytes, format_count
-from nsys_pp.viewer import QUERIES
+from nsys_pp.viewer import QUERIES, has_screen
 
 if TYPE_CHECKING:
     import polars as pl
@@ -67,7 +67,6 @@ _SHOWN_WITHOUT_JOBS = ("verdict", "steps", "lanes", "families", "gaps")
 _SHOWN_OF_INFERENCE = ("verdict", "iterations", "iteration_families", "lanes", "gaps")
 _SHOWN_OF_SUMMARY = ("overview", "distribution", "kernels", "idle")  # after the verdict
 _SHOWN_OF_COMPARISON = ("verdict", "comparability", "steps", "bubbles", "ranks")
-_CHARTS = ("html", "svg", "png")
 _PAGES = (".html", ".htm")
 _DIVISIONS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"}
 _COLORS = {"info": None, "warning": "yellow", "error": "red"}
@@ -248,9 +247,6 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
     The command of `nsys-pp REPORT...`. The page and the trace have the name of the input (`run` of several),
     and are written to the current folder; with a terminal and a screen the page is opened.
     """
-    from nsys_pp.output.files import check_output
-    from nsys_pp.viewer import has_screen
-
     name = Path(reports[0]).resolve().stem if Path(reports[0]).exists() and not reports[1:] else "run"
     page, trace = Path(f"{name}.html"), Path(f"{name}.pftrace")
     check_output(trace, force=force)
@@ -344,9 +340,8 @@ def _show(
     """Show or write tables; those of `added` in any case."""
     from nsys_pp.frames.table import fill_tables
 
-    format = settle_format(output, format, names and (*names, *added))
     force = options.pop("force")
-    check_outputs(output, format, (*(names or registry.TABLES), *added), reports, force=force)
+    format = settle_output(output, format, (*(names or registry.TABLES), *added), reports, force=force)
     result = run_with_progress(nsys_pp.pipeline, reports, **options)
     shown: tuple[str, ...] = _SHOWN if len(result.training.jobs) else _SHOWN_WITHOUT_JOBS
     if len(result.training.batches):
@@ -382,15 +377,12 @@ def _explain_jobs(
 ) -> None:
     """Show or write the names of ranges with their rules."""
     from nsys_pp.commands.pipeline import NAME_TABLE
-    from nsys_pp.frames.table import FilledTable
 
     force = options["force"]
-    format = settle_format(output, format, (NAME_TABLE.name,))
-    check_outputs(output, format, (NAME_TABLE.name,), reports, force=force, with_parts=False)
+    format = settle_output(output, format, (NAME_TABLE.name,), reports, force=force, with_parts=False)
     chosen = {name: value for name, value in options.items() if name in nsys_pp.JobOptions.__annotations__}
     result = run_with_progress(nsys_pp.explain_jobs, reports, **chosen)
-    filled = FilledTable(table=NAME_TABLE, frame=result.names)
-    output_tables([filled], output=output, format=format, force=force, **rows)
+    output_table(NAME_TABLE, result.names, output=output, format=format, force=force, **rows)
     end_with(result)
 
 
@@ -440,21 +432,18 @@ def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bo
       nsys-pp whatif node*/report*.sqlite --schedule zb-h1 --micro-batches 16
     """
     from nsys_pp.commands.whatif import WHATIF_TABLE
-    from nsys_pp.frames.table import FilledTable
-    from nsys_pp.output.files import check_output
-    from nsys_pp.output.formats import find_exporter
 
     is_drawn = find_exporter(output) is not None
     if is_drawn and format is not None:
         raise click.UsageError(f"`{output}` is drawn; omit `--format {format}`, or choose another output")
     target = STANDARD_OUTPUT if is_drawn else output
-    format = settle_format(target, format, (WHATIF_TABLE.name,))
-    check_outputs(output, format, (WHATIF_TABLE.name,), reports, force=force)
+    format = settle_output(target, format, (WHATIF_TABLE.name,), reports, force=force)
     if is_drawn:
         check_output(output, force=force)
     result = run_with_progress(nsys_pp.whatif, reports, **options)
-    filled = FilledTable(table=WHATIF_TABLE, frame=result.predictions)
-    output_tables([filled], output=target, format=format, notes=result.notes, force=force)
+    output_table(
+        WHATIF_TABLE, result.predictions, output=target, format=format, notes=result.notes, force=force
+    )
     if is_drawn:
         result.draw(output, force=force)
         log_output(f"Wrote {output}: each rank as measured, and below as replayed", output)
@@ -463,7 +452,7 @@ def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bo
 
 @command(
     output={"default": Path("pipeline.html")},
-    format={"choices": _CHARTS, "default_text": "inferred from the file extension"},
+    format={"choices": CHARTS, "default_text": "inferred from the file extension"},
 )
 def chart(
     reports: tuple[str, ...], output: Path, format: str | None, is_opened: bool, **options: Any
@@ -478,7 +467,7 @@ def chart(
       nsys-pp chart node*/report*.sqlite -o run.html
     """
     _refuse_standard_output(output, "a chart")
-    if format is None and output.suffix.removeprefix(".") not in _CHARTS:
+    if format is None and output.suffix.removeprefix(".") not in CHARTS:
         raise click.UsageError(
             f"unknown extension of `{output}`; expected .html, .svg or .png, or choose a `--format`"
         )
@@ -521,19 +510,19 @@ def summary(
     from nsys_pp.frames.table import fill_tables
 
     rows = _take_rows(options)
-    format = settle_format(output, format, names)
-    is_text = format in ("table", "markdown")
     is_paddle = options["paddle_compat"]
     with_verdict = names is None and not is_paddle
-    shown = tuple(registry.PADDLE_LAYOUTS) if is_paddle else _SHOWN_OF_SUMMARY
-    names = names or (shown if is_text and output == STANDARD_OUTPUT else tuple(registry.SUMMARY_TABLES))
-    known = registry.PADDLE_TABLES if is_paddle else registry.SUMMARY_TABLES
-    tables = {name: known[name] for name in names}
-    check_sort(rows["sort"], tables)
-    check_outputs(
-        output, format, (*([registry.VERDICT] if with_verdict else []), *names), reports, force=force
+    chosen = names or tuple(registry.SUMMARY_TABLES)
+    format = settle_output(
+        output, format, (*([registry.VERDICT] if with_verdict else []), *chosen), reports, force=force
     )
-    summarised = run_with_progress(nsys_pp.summary, reports, tables=names, **options)
+    is_text = format in ("table", "markdown")
+    if names is None and is_text and output == STANDARD_OUTPUT:
+        chosen = tuple(registry.PADDLE_LAYOUTS) if is_paddle else _SHOWN_OF_SUMMARY
+    known = registry.PADDLE_TABLES if is_paddle else registry.SUMMARY_TABLES
+    tables = {name: known[name] for name in chosen}
+    check_sort(rows["sort"], tables)
+    summarised = run_with_progress(nsys_pp.summary, reports, tables=chosen, **options)
     missing = [f"no table {name}: {reason}" for name, reason in summarised.absent.items()]
     says_missing = is_text or format == "json"
     if not (summarised.tables or says_missing):
@@ -550,7 +539,7 @@ def summary(
         notes=notes,
         force=force,
         **rows,
-        others=[name for name in known if with_verdict and name not in names],
+        others=[name for name in known if with_verdict and name not in chosen],
     )
     end_with(summarised)
 
@@ -634,20 +623,18 @@ def project(
       nsys-pp project report.sqlite -o ranges.parquet
     """
     from nsys_pp.commands.project import define_projection_table
-    from nsys_pp.frames.table import FilledTable
     from nsys_pp.run.options import parse_counted_ops
 
     table = define_projection_table(parse_counted_ops(options["ops"]), options["scope"])
-    format = settle_format(output, format, (table.name,))
-    check_outputs(output, format, (table.name,), reports, force=force, with_parts=False)
+    format = settle_output(output, format, (table.name,), reports, force=force, with_parts=False)
     rows = _take_rows(options)
     result = run_with_progress(nsys_pp.project, reports, **options)
-    filled = FilledTable(table=table, frame=result.ranges)
     ranges = result.row_counts.filter(stage="projection", table="ranges")
     reasons = ranges.drop_nulls("reason").group_by("reason", maintain_order=True).agg(count="row_count")
     left_out = " and ".join(f"{sum(counts):,} {reason}" for reason, counts in reasons.rows())
-    output_tables(
-        [filled],
+    output_table(
+        table,
+        result.ranges,
         output=output,
         format=format,
         notes=[f"of {ranges['row_count'].sum():,} ranges, {left_out}"] if left_out else [],
@@ -816,7 +803,6 @@ def align(reports: tuple[str, ...], format: str, **options: Any) -> None:
       nsys-pp align node*/report*.sqlite
     """
     from nsys_pp.commands.align import CLOCK_TABLE
-    from nsys_pp.frames.table import FilledTable
 
     aligned = run_with_progress(nsys_pp.align, reports, **options)
     if format == "json":
@@ -826,11 +812,8 @@ def align(reports: tuple[str, ...], format: str, **options: Any) -> None:
         ]
         _print_json(clocks=clocks)
     else:
-        output_tables(
-            [FilledTable(table=CLOCK_TABLE, frame=CLOCK_TABLE.build(aligned.clocks, aligned.labels))],
-            output=STANDARD_OUTPUT,
-            format="table",
-        )
+        frame = CLOCK_TABLE.build(aligned.clocks, aligned.labels)
+        output_table(CLOCK_TABLE, frame, output=STANDARD_OUTPUT, format="table")
     end_with(aligned)
 
 
@@ -859,17 +842,15 @@ def sql(
     """
     if not explain and (query is None or not reports):
         raise click.UsageError("expected a query and reports, or `--explain`")
-    format = settle_format(output, format, ["answer"])
-    check_outputs(
-        output, format, ["columns" if explain else "answer"], () if explain else reports, force=force
-    )
+    name = "columns" if explain else "answer"
+    format = settle_output(output, format, [name], () if explain else reports, force=force)
     if explain:
-        columns = _build_table(_list_columns([*filter(None, [query, *reports])]), name="columns")
+        columns = _build_table(_list_columns([*filter(None, [query, *reports])]), name=name)
         output_tables([columns], output=output, format=format, force=force)
         return
     rows = _take_rows(options)
     answer = run_with_progress(nsys_pp.sql, str(query), reports, **options)
-    filled = _build_table(answer.table, name="answer")
+    filled = _build_table(answer.table, name=name)
     output_tables([filled], output=output, format=format, notes=answer.notes, force=force, **rows)
     end_with(answer)
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nsys_pp.cli.result import begin_document, escape_screen, log_notes, log_output
-from nsys_pp.output.files import STANDARD_OUTPUT
+from nsys_pp.output.files import STANDARD_OUTPUT, check_output
 from nsys_pp.output.tables import FORMATS, SUFFIXES, files_in, is_one_file
 from nsys_pp.units import format_count
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.console import Console
 
     from nsys_pp.frames.table import FilledTable, Table
@@ -40,14 +41,27 @@ def open_screen() -> Iterator[Console]:
     click.echo(escape_screen("\n".join(line.rstrip() for line in screen.get().rstrip("\n").split("\n"))))
 
 
-def settle_format(output: Path, format: str | None, names: Sequence[str] | None) -> str:
-    """Choose the format of tables; refuse formats that contradict the output.
+def settle_output(
+    output: Path,
+    format: str | None,
+    names: Sequence[str],
+    reports: Sequence[str],
+    *,
+    force: bool,
+    with_parts: bool = True,
+) -> str:
+    """Choose the format of tables; refuse an output that contradicts it or cannot be written.
 
     Args:
         output: A file, a folder, or `STANDARD_OUTPUT`.
         format: The requested format; None: inferred from the output.
-        names: Names of the requested tables; None: the default ones.
+        names: Names of the tables.
+        reports: The inputs, which are not replaced.
+        force: Replace existing files.
+        with_parts: Parts are inputs, too.
     """
+    from nsys_pp.run.inputs import list_existing_inputs
+
     is_printed = output == STANDARD_OUTPUT
     format = format or ("table" if is_printed else SUFFIXES.get(output.suffix))
     if format is None:
@@ -60,9 +74,14 @@ def settle_format(output: Path, format: str | None, names: Sequence[str] | None)
     chosen = FORMATS[format]
     if is_printed and chosen.text is None:
         raise click.UsageError(f"{format} cannot be printed; choose a file or a folder with `-o`")
-    is_single = not chosen.holds_many and (is_printed or is_one_file(output))
-    if is_single and (names is None or len(names) > 1):
+    is_file = is_one_file(output)
+    if (is_printed or is_file) and not chosen.holds_many and len(names) > 1:
         raise click.UsageError(f"{format} holds one table; choose it with `--table`, or a folder with `-o`")
+    files = [output] if is_file else []
+    if output.is_dir() and not is_printed:
+        files = [*files_in(output, names, format).values()]
+    for path in files:
+        check_output(path, force=force, inputs=list_existing_inputs(reports, with_parts=with_parts))
     return format
 
 
@@ -76,6 +95,13 @@ def check_sort(sort: str | None, tables: Mapping[str, Table[...]]) -> None:
         raise click.BadParameter(
             f"no table has a column {sort!r}; expected one of {', '.join(columns)}", param_hint="'--sort'"
         )
+
+
+def output_table(table: Table[...], frame: pl.DataFrame, **options: Any) -> None:
+    """Print or write one table, as `output_tables` does."""
+    from nsys_pp.frames.table import FilledTable
+
+    output_tables([FilledTable(table=table, frame=frame)], **options)
 
 
 def output_tables(
@@ -119,25 +145,3 @@ def output_tables(
     else:
         click.echo(format_tables(content, format=format), nl=False)
     log_notes(notes)
-
-
-def check_outputs(
-    output: Path,
-    format: str,
-    names: Sequence[str],
-    reports: Sequence[str],
-    *,
-    force: bool,
-    with_parts: bool = True,
-) -> None:
-    """Check that the files of tables can be written, before any work is done."""
-    from nsys_pp.output.files import check_output
-    from nsys_pp.run.inputs import list_existing_inputs
-
-    if output == STANDARD_OUTPUT:
-        return
-    files = [output] if is_one_file(output) else []
-    if output.is_dir() and not files:
-        files = [*files_in(output, names, format).values()]
-    for path in files:
-        check_output(path, force=force, inputs=list_existing_inputs(reports, with_parts=with_parts))
