@@ -277,12 +277,6 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def describe_end() -> tuple[int, str]:
-    """Return the exit status of an interrupted program, as in shells, and its last words."""
-    number = next(iter(_cause), signal.SIGINT)
-    return 128 + number, "Interrupted" if number == signal.SIGINT else "Terminated"
-
-
 def _unwind(number: int, _: object) -> None:
     _received.set()
     _cause.append(number)
@@ -332,7 +326,8 @@ class Ending(NamedTuple):
 def explain_ending(error: BaseException) -> Ending:
     """Explain how an error ends a command."""
     if is_interrupt(error):
-        return Ending(*describe_end())
+        number = next(iter(_cause), signal.SIGINT)  # the status is that of shells
+        return Ending(128 + number, "Interrupted" if number == signal.SIGINT else "Terminated")
     if isinstance(error, NsysPPError):
         return Ending(1, error.message, error.hint, details=error.details)
     if isinstance(error, click.exceptions.Exit):

@@ -50,7 +50,7 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
     """
     # a part in a group has a path below its group
     files = {file for one in inputs for file in (one, *one.parents)}
-    if path.is_file() and any(_is_same_file(path, one) for one in files):
+    if path.is_file() and any(os.path.exists(one) and path.samefile(one) for one in files):
         raise OutputError(
             f"cannot write `{path}`: it is one of the reports to read", "name another file with `-o`"
         )
@@ -248,10 +248,3 @@ class _RecordingFile(io.RawIOBase):
         except OSError as error:
             self.error_of_write = error
             raise
-
-
-def _is_same_file(path: Path, other: Path) -> bool:
-    """Return whether two paths are one file; a link to no file is none."""
-    with suppress(OSError):
-        return path.samefile(other)
-    return False

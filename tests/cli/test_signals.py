@@ -170,7 +170,7 @@ def test_a_reader_that_has_enough_is_no_error(command: str, lines: int) -> None:
 
 _ENDLESS_QUERY = """
 import sys
-from nsys_pp.cli.result import describe_end, end_on_interrupt
+from nsys_pp.cli.result import end_on_interrupt, explain_ending
 from nsys_pp.read import sqlite
 
 if sys.argv[2] == "plain":
@@ -181,8 +181,8 @@ with end_on_interrupt():
             print("began", flush=True)
             query = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
             database.map(lambda connection, _: connection.fetch(query, "i"), [1, 2, 3])
-    except KeyboardInterrupt:
-        sys.exit(describe_end()[0])
+    except KeyboardInterrupt as error:
+        sys.exit(explain_ending(error).status)
 """
 
 

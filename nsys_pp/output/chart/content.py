@@ -188,12 +188,12 @@ def describe_run(training: Training) -> list[str]:
     elif schedule.reason:
         facts.append(f"schedule unknown: {schedule.reason}")
     counts = [
-        (schedule.stage_count, "stage"),
-        (schedule.micro_batch_count, "micro-batch"),
-        (schedule.chunk_count if schedule.chunk_count > 1 else 0, "chunk per stage"),
-        (training.lanes.height, "lane"),
+        (schedule.stage_count, "stage", "stages"),
+        (schedule.micro_batch_count, "micro-batch", "micro-batches"),
+        (schedule.chunk_count if schedule.chunk_count > 1 else 0, "chunk per stage", "chunks per stage"),
+        (training.lanes.height, "lane", "lanes"),
     ]
-    facts += [f"{count} {plural(noun, count)}" for count, noun in counts if count]
+    facts += [f"{count} {one if count == 1 else several}" for count, one, several in counts if count]
     if training.lanes.height > 1 and (clocks := _describe_clocks(training.lanes)):
         facts.append(clocks)
     return facts
@@ -206,14 +206,6 @@ def _describe_clocks(lanes: pl.DataFrame) -> str:
     bounds = lanes["bound_ns"].drop_nulls().to_numpy()
     unknown = f", except {count} with unknown clocks" if (count := len(lanes) - bounds.size) else ""
     return f"clocks of lanes agree within ± {bounds.max() / 1000:,.1f} µs{unknown}" if bounds.size else ""
-
-
-def plural(noun: str, count: int) -> str:
-    """Return the noun, in the plural unless the count is 1: "micro-batches", "chunks per stage"."""
-    if count == 1:
-        return noun
-    head, _, rest = noun.partition(" ")
-    return f"{head}{'es' if head.endswith('ch') else 's'}{' ' + rest if rest else ''}"
 
 
 def describe_missing(training: Training) -> str:
