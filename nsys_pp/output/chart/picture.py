@@ -95,10 +95,11 @@ def _draw(training: Training, title: str, verdict: Verdict) -> str:
     picture = _Picture(training, time_span(training, bars), len(verdict.lines), below, has_messages)
     picture.draw_axis()
     picture.draw_lanes(training.lanes, list_named_lanes(training.lanes, verdict.findings))
-    picture.draw_bubbles(bubbles)
+    picture.draw_bubbles("bubbles", bubbles, BUBBLE_CAUSES)
     picture.draw_steps(training.steps, span_steps(training.steps).sort("start_ns", "step"))
     picture.draw_jobs(bars, has_arrows=training.transfers.height > 0)
-    picture.draw_edges(bubbles)
+    # the bubbles that bars hide
+    picture.draw_bubbles("edges", bubbles, used_causes(bubbles), share=0.3)
     picture.draw_messages(training.transfers)
     room = WIDTH - 2 * MARGIN
     picture.write(MARGIN, 20, title, size=14, room=room, is_bold=True)
@@ -204,13 +205,16 @@ class _Picture:
                 is_bold=lane in named,
             )
 
-    def draw_bubbles(self, bubbles: pl.DataFrame) -> None:
-        """Shade bubbles by cause."""
-        for cause in BUBBLE_CAUSES:
+    def draw_bubbles(
+        self, name: str, bubbles: pl.DataFrame, causes: Iterable[str], *, share: float = 1.0
+    ) -> None:
+        """Shade bubbles by cause, from the lower edge of the bars up to a share of their height."""
+        height = self._bar * share
+        for cause in causes:
             own = bubbles.filter(pl.col("cause") == cause)
-            top = self._tops[own["lane"].to_numpy()] + self._pad
+            top = self._tops[own["lane"].to_numpy()] + self._pad + (self._bar - height)
             left, right = self._find_x(own["start_ns"]), self._find_x(own["end_ns"])
-            self.add_boxes(f"bubbles-{cause}", left, right, top, self._bar, _fill_bubble(cause))
+            self.add_boxes(f"{name}-{cause}", left, right, top, height, _fill_bubble(cause))
 
     def draw_steps(self, steps: pl.DataFrame, spans: pl.DataFrame) -> None:
         """Draw the row of steps, and on each lane a line at the start of each of its steps."""
@@ -246,15 +250,6 @@ class _Picture:
                 self._label(
                     own["label"].to_list(), left, right, top, height, [colors[shade] for shade in shades]
                 )
-
-    def draw_edges(self, bubbles: pl.DataFrame) -> None:
-        """Draw the bubbles that bars hide, at the lower edge of the bars."""
-        height = self._bar * 0.3
-        for cause in used_causes(bubbles):
-            own = bubbles.filter(pl.col("cause") == cause)
-            top = self._tops[own["lane"].to_numpy()] + self._pad + self._bar - height
-            left, right = self._find_x(own["start_ns"]), self._find_x(own["end_ns"])
-            self.add_boxes(f"edges-{cause}", left, right, top, height, _fill_bubble(cause))
 
     def draw_messages(self, transfers: pl.DataFrame) -> None:
         """Draw the kernels of messages, their waits hatched, and an arrow per transfer."""
