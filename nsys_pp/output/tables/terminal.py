@@ -96,11 +96,6 @@ def _print_rows(definition: AnyTable, table: ShownTable, console: Console, *, is
     console.print(Text(clean(definition.title), style="bold cyan"))
     for line in table.lines:
         console.print(Text(line))
-    return print_table(table, console=console, is_wide=is_wide)
-
-
-def print_table(table: ShownTable, *, console: Console, is_wide: bool = False) -> list[str]:
-    """Print the headings and rows of a table; return the headings of the columns that do not fit."""
     if not table.columns:
         return []
     layout = _choose_layout(table, console.width)
