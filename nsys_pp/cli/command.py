@@ -128,20 +128,18 @@ def _write_lines(record: Record, stderr: IO[str]) -> Iterator[Callback]:
     stop = threading.Event()
 
     def write() -> None:
-        while not stop.wait(interval_s):
+        while not stop.wait(interval_s or None):  # 0: no lines
             lines.write()
 
     thread = threading.Thread(target=write, daemon=True)
-    if interval_s > 0:
-        thread.start()
+    thread.start()
     try:
         yield lines.update
         stop.set()
         lines.write_last()
     finally:
         stop.set()
-        if interval_s > 0:
-            thread.join()
+        thread.join()
 
 
 class _ProgressLines:
