@@ -20,7 +20,7 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import list_missing_of
 from nsys_pp.output.chart.content import describe_run
 from nsys_pp.output.files import check_output, open_output, replace_file
-from nsys_pp.output.pages.report import LackingData, PageSource, TraceLinks, list_tables, write_report
+from nsys_pp.output.pages.report import PageSource, TraceLinks, list_tables, write_report
 from nsys_pp.run.inputs import Batch, Result, label_reports
 from nsys_pp.run.options import Inputs, RunOptions, check_keywords
 from nsys_pp.run.report import Input
@@ -152,9 +152,9 @@ def build_trace_links(trace: str | Path | None) -> TraceLinks | None:
     )
 
 
-def list_lacking(inputs: Sequence[Input]) -> list[LackingData]:
+def list_lacking(inputs: Sequence[Input]) -> pl.DataFrame:
     """List the kinds of data that reports lack, by option, the most important kind first."""
-    by_option = (
+    return (
         pl.concat(
             list_missing_of(
                 recorded.part.facts.recorded,
@@ -166,10 +166,6 @@ def list_lacking(inputs: Sequence[Input]) -> list[LackingData]:
         .group_by("option", maintain_order=True)
         .agg(titles=pl.col("title").unique(maintain_order=True), report_count=pl.col("report").n_unique())
     )
-    return [
-        LackingData(titles=tuple(row["titles"]), option=row["option"], report_count=row["report_count"])
-        for row in by_option.to_dicts()
-    ]
 
 
 def _by_name(tables: Sequence[FilledTable]) -> Mapping[str, FilledTable]:

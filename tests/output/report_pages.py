@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 import nsys_pp
 from nsys_pp.commands.summary import SUMMARY_TABLES
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.training import Training
-from nsys_pp.output.pages.report import LackingData, PageSource, TraceLinks, list_tables, write_report
+from nsys_pp.output.pages.report import PageSource, TraceLinks, list_tables, write_report
 from nsys_pp.tables.analysis import Evidence
 from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
@@ -103,7 +104,7 @@ def make_source(
         rank_steps=build_rank_steps(Evidence(training)),
         step_lengths=lengths,
         steps=choose_steps(training, lengths),
-        lacking=[LackingData(titles=("OS calls",), option="--trace=osrt", report_count=2)],
+        lacking=pl.DataFrame({"option": ["--trace=osrt"], "titles": [["OS calls"]], "report_count": [2]}),
         report_count=2,
         notes=training.notes,
         trace_links=trace_links,

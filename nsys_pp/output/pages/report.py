@@ -162,20 +162,6 @@ class TraceLinks(Struct, frozen=True, kw_only=True):
         return text if self.is_link or row is None else f"{text} --expand {row}"
 
 
-class LackingData(Struct, frozen=True, kw_only=True):
-    """Kinds of data that reports lack.
-
-    Attributes:
-        titles: Names of the kinds, for people.
-        option: Option of `nsys profile` that records them.
-        report_count: Reports that lack any of them.
-    """
-
-    titles: tuple[str, ...]
-    option: str
-    report_count: int
-
-
 class PageSource(Struct, frozen=True, kw_only=True):
     """Results of an analysis, as the sections of a page use them.
 
@@ -189,7 +175,8 @@ class PageSource(Struct, frozen=True, kw_only=True):
         rank_steps: `RANK_STEPS`.
         step_lengths: `STEP_LENGTHS`.
         steps: Steps whose charts are shown.
-        lacking: Data that reports lack.
+        lacking: Kinds of data that reports lack, one row per option of `nsys profile` that records them:
+            option, titles (names of the kinds), report_count (reports that lack any of them).
         report_count: Number of reports.
         notes: Sentences on inferred, refused and doubtful results.
         trace_links: Texts that open the trace of the run; None: no trace was named.
@@ -205,7 +192,7 @@ class PageSource(Struct, frozen=True, kw_only=True):
     rank_steps: pl.DataFrame
     step_lengths: pl.DataFrame
     steps: Sequence[ShownStep]
-    lacking: Sequence[LackingData]
+    lacking: pl.DataFrame
     report_count: int
     notes: Sequence[str]
     trace_links: TraceLinks | None
@@ -693,16 +680,16 @@ def _draw_clocks(source: PageSource) -> Drawn:
 
 def _draw_missing(source: PageSource) -> Drawn:
     """Draw the kinds of data that were not recorded, with the options that record them."""
-    if not source.lacking:
+    if source.lacking.is_empty():
         return Drawn(absent="All known kinds of data were recorded.")
     of = format_count(source.report_count, "report")
     rows = [
         (
-            escape(", ".join(lacking.titles)),
-            f"<code>{escape(lacking.option)}</code>",
-            "all" if lacking.report_count == source.report_count else f"{lacking.report_count:,} of {of}",
+            escape(", ".join(titles)),
+            f"<code>{escape(option)}</code>",
+            "all" if report_count == source.report_count else f"{report_count:,} of {of}",
         )
-        for lacking in source.lacking
+        for titles, option, report_count in source.lacking.select("titles", "option", "report_count").rows()
     ]
     return Drawn(html=format_grid(("Not recorded", "Option of <code>nsys profile</code>", "Reports"), rows))
 
