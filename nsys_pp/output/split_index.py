@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
@@ -155,14 +155,10 @@ def format_numbers(numbers: Iterable[int]) -> str:
     >>> format_numbers([3, 0, 1, 2, 8])
     '0-3, 8'
     """
-    ordered = sorted(set(numbers))
-    if not ordered:
-        return ""
-    starts = [ordered[0], *(after for before, after in pairwise(ordered) if after > before + 1)]
-    ends = [*(before for before, after in pairwise(ordered) if after > before + 1), ordered[-1]]
-    return ", ".join(
-        str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)
-    )
+    # successive numbers are as far from their places in the order
+    runs = groupby(enumerate(sorted({*numbers})), lambda placed: placed[1] - placed[0])
+    intervals = [[number for _, number in run] for _, run in runs]
+    return ", ".join(str(one[0]) if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in intervals)
 
 
 def _row(file: SplitFile, address: str, title: str) -> str:
