@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from nsys_pp.errors import describe_path
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.part import Encoded, Track
+from nsys_pp.frames.part import Encoded, Row, Track
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import RUN_MPI_MESSAGES
 from nsys_pp.model import build_report
 from nsys_pp.output.blocks import OpenBlocks
 from nsys_pp.output.perfetto.trace import PlacedReport
-from nsys_pp.output.trace.drawing import Drawing, Placement, Row
+from nsys_pp.output.trace.drawing import Drawing, Placement
 from nsys_pp.output.trace.run_tracks import RUN, GpuRow, draw_mpi_messages, draw_training
 from nsys_pp.output.trace.tracks import GPU_AT, SYSTEM
 from nsys_pp.read import read_report

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -14,7 +14,7 @@ import polars as pl
 from msgspec import structs
 
 from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.part import Track
+from nsys_pp.frames.part import Row, Track
 from nsys_pp.output.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.output.trace.drawing import (
     MARK_POINTS,
@@ -22,7 +22,6 @@ from nsys_pp.output.trace.drawing import (
     SLICES,
     Drawing,
     Placement,
-    Row,
     Subtrack,
     draw_all,
 )
@@ -125,12 +124,11 @@ def encode(drawn: PlacedDrawings, threads: int | None = None) -> list[PlacedRepo
     for one, placement in drawn:
         blocks = BytesIO()
         encoded = encode_drawing(one, blocks, threads=threads)
-        data = blocks.getvalue()
         placed.append(
             PlacedReport(
                 encoded=encoded,
                 placement=placement,
-                open_blocks=lambda data=data: nullcontext(BytesIO(data)),  # type: ignore[misc]
+                open_blocks=partial(BytesIO, blocks.getvalue()),
             )
         )
     return placed

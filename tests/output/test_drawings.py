@@ -15,7 +15,7 @@ from msgspec import structs
 
 from fixtures.recording.export import write_report
 from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.part import PartOptions, Row
 from nsys_pp.frames.report import (
     COUNTERS,
     Report,
@@ -29,7 +29,6 @@ from nsys_pp.output.trace.drawing import (
     SAMPLES,
     Drawing,
     Placement,
-    Row,
     arrange,
     index_tracks,
     subtracks_by_track,

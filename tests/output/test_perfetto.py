@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.part import Track
+from nsys_pp.frames.part import Row, Track
 from nsys_pp.output.colors import COLORS
 from nsys_pp.output.perfetto.trace import encode_drawing, write_perfetto
 from nsys_pp.output.trace.drawing import (
     Drawing,
     Placement,
-    Row,
 )
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
 from tests.output.drawings import (

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.part import Row
 from nsys_pp.frames.training import Training
 from nsys_pp.output.files import replace_file
 from nsys_pp.output.formats import ExportedFile, ExportOptions, ExportResult
 from nsys_pp.output.perfetto.trace import PlacedReport, encode_drawing, write_perfetto
-from nsys_pp.output.trace.drawing import Placement, Row
+from nsys_pp.output.trace.drawing import Placement
 from nsys_pp.output.trace.run_tracks import GpuRow, draw_training
 
 
@@ -44,7 +44,7 @@ def export_trace(training: Training, path: Path, options: ExportOptions) -> Expo
         )
         blocks = BytesIO()
         encoded = encode_drawing(drawing, blocks)
-        open_blocks = partial(lambda data: nullcontext(BytesIO(data)), blocks.getvalue())
+        open_blocks = partial(BytesIO, blocks.getvalue())
         placed.append(PlacedReport(encoded=encoded, placement=placement, open_blocks=open_blocks))
     with replace_file(path, force=options.force) as target, target.open("wb") as stream:
         stream.writelines(write_perfetto(placed))

@@ -35,7 +35,6 @@ class TracePacket:
     INTERNED_DATA = 12
     SEQUENCE_FLAGS = 13
     COMPRESSED_PACKETS = 50
-    TIMESTAMP_CLOCK_ID = 58
     DEFAULTS = 59  # trace_packet_defaults
     TRACK_DESCRIPTOR = 60
     FIRST_PACKET_ON_SEQUENCE = 87

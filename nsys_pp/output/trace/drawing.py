@@ -21,8 +21,7 @@ from nsys_pp.arrays.columns import find_distinct, numbers
 from nsys_pp.arrays.names import natural_key
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.part import Row as Row
-from nsys_pp.frames.part import SubtrackKind, Track
+from nsys_pp.frames.part import Row, SubtrackKind, Track
 
 HEADER_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
 
