@@ -118,12 +118,12 @@ def draw_subtracks(tracks: list[Track], subtracks: Sequence[Subtrack], number: i
     return Drawing(report_id=report_id, tracks=tracks, subtracks=list(subtracks))
 
 
-def encode(drawn: PlacedDrawings, threads: int | None = None) -> list[PlacedReport]:
+def encode(drawn: PlacedDrawings) -> list[PlacedReport]:
     """Encode each report into memory."""
     placed = []
     for one, placement in drawn:
         blocks = BytesIO()
-        encoded = encode_drawing(one, blocks, threads=threads)
+        encoded = encode_drawing(one, blocks)
         placed.append(
             PlacedReport(
                 encoded=encoded,

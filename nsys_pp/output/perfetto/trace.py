@@ -216,11 +216,25 @@ def _describe(track: Track, leaves: Mapping[Path, Sequence[int]], parents: set[P
     merged.
     """
     uuids = list(leaves.get(track.path, []))
-    is_counter = track.counter_unit is not None
     if track.path in parents or not uuids:
         uuids.insert(0, path_uuid(track.path))
-    # one text for all: where many slices overlap, a row has thousands of tracks
-    shared = constant(*_describe_shared(track, is_shared=len(uuids) > 1 and not is_counter))
+    fields = [*_named(track.name), field(TrackDescriptor.SIBLING_ORDER_RANK, track.rank)]
+    if len(track.path) > 1:
+        fields.append(field(TrackDescriptor.PARENT_UUID, path_uuid(track.path[:-1])))
+    if len(uuids) > 1 and track.counter_unit is None:
+        fields.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.BY_SIBLING_MERGE_KEY))
+        fields.append(field(TrackDescriptor.SIBLING_MERGE_KEY, f"{path_uuid(track.path):016x}"))
+    else:
+        fields.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.NONE))
+    if track.description:
+        fields.append(field(TrackDescriptor.DESCRIPTION, track.description))
+    if track.counter_unit is not None:
+        unit_name = field(CounterDescriptor.UNIT_NAME, track.counter_unit)
+        unit = _UNITS.get(track.counter_unit)
+        fields.append(
+            message(TrackDescriptor.COUNTER, field(CounterDescriptor.UNIT, unit) if unit else unit_name)
+        )
+    shared = constant(*fields)  # one text for all: where many slices overlap, a row has thousands of tracks
     return [
         message(TracePacket.TRACK_DESCRIPTOR, field(TrackDescriptor.UUID, uuid), (shared,)) for uuid in uuids
     ]
@@ -242,27 +256,6 @@ def _encode_about(track: Track, parent_uuid: int, first_ns: int) -> list[Parts]:
         field(TrackEvent.NAME, track.description or track.name),
     )
     return [descriptor, field(TracePacket.TIMESTAMP, first_ns) + mark]
-
-
-def _describe_shared(track: Track, *, is_shared: bool) -> list[Parts]:
-    """Describe a row without the uuids of its tracks."""
-    fields = [*_named(track.name), field(TrackDescriptor.SIBLING_ORDER_RANK, track.rank)]
-    if len(track.path) > 1:
-        fields.append(field(TrackDescriptor.PARENT_UUID, path_uuid(track.path[:-1])))
-    if is_shared:
-        fields.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.BY_SIBLING_MERGE_KEY))
-        fields.append(field(TrackDescriptor.SIBLING_MERGE_KEY, f"{path_uuid(track.path):016x}"))
-    else:
-        fields.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.NONE))
-    if track.description:
-        fields.append(field(TrackDescriptor.DESCRIPTION, track.description))
-    if track.counter_unit is not None:
-        unit_name = field(CounterDescriptor.UNIT_NAME, track.counter_unit)
-        unit = _UNITS.get(track.counter_unit)
-        fields.append(
-            message(TrackDescriptor.COUNTER, field(CounterDescriptor.UNIT, unit) if unit else unit_name)
-        )
-    return fields
 
 
 def _named(name: str) -> list[Parts]:
@@ -479,8 +472,6 @@ MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the i
 BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
 COMPRESSION_LEVEL = 1  # of libdeflate; level 2 takes a third longer for two percent
 _EVENT_TYPES = {"slices": EventType.SLICE_BEGIN, "marks": EventType.INSTANT, "counter": EventType.COUNTER}
-# A subtrack, and its number in its track.
-_Numbered = tuple[int, Subtrack]
 
 
 class Sink(Protocol):
@@ -529,20 +520,12 @@ class _Batch(Struct, frozen=True, kw_only=True):
     interned: bytes  # tables of strings
 
 
-def encode_drawing(
-    drawing: Drawing,
-    sink: Sink,
-    *,
-    threads: int | None = None,
-    frames: dict[int, FrameColumns] | None = None,
-) -> Encoded:
-    """Encode a drawing as blocks.
+def encode_drawing(drawing: Drawing, sink: Sink, *, frames: dict[int, FrameColumns] | None = None) -> Encoded:
+    """Encode a drawing as blocks, several at a time in threads, on whose number the bytes do not depend.
 
     Args:
         drawing: Drawing of a report.
         sink: Receives the blocks, in order.
-        threads: Number of threads; each encodes and compresses one block at a time. Default: the number of
-            processors, at most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
         frames: Columns of frames by id, which other drawings share; receives further ones. Default: none.
 
     Returns:
@@ -572,7 +555,7 @@ def encode_drawing(
             written = min(written + BLOCK_ROWS, row_count)  # the last block of a track has fewer
             report_stage(f"encoded {written:,} of {row_count:,} rows", written / row_count)
 
-    count = threads or min(MAX_THREADS, pl.thread_pool_size())
+    count = min(MAX_THREADS, pl.thread_pool_size())
     batches = [  # the subtracks of a track and frame together
         list(batch)
         for path in drawn
@@ -616,9 +599,12 @@ def reading(clock_id: int, timestamp: int | Array) -> Parts:
 
 
 def _prepare(
-    numbered: Sequence[_Numbered], report_id: int, base_ns: int, frames: dict[int, FrameColumns]
+    numbered: Sequence[tuple[int, Subtrack]], report_id: int, base_ns: int, frames: dict[int, FrameColumns]
 ) -> _Batch:
-    """Order the events of a batch and number its strings, in order of appearance."""
+    """Order the events of a batch and number its strings, in order of appearance.
+
+    A batch has subtracks, each with its number in its track.
+    """
     subtracks = [subtrack for _, subtrack in numbered]
     kind, source = subtracks[0].kind, subtracks[0].source
     if id(source) not in frames:
@@ -695,7 +681,7 @@ def _find_kind(dtype: pl.DataType) -> int:
     return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT
 
 
-def _describe_subtracks(numbered: Sequence[_Numbered], batch: _Batch) -> Iterator[EncodedSubtrack]:
+def _describe_subtracks(numbered: Sequence[tuple[int, Subtrack]], batch: _Batch) -> Iterator[EncodedSubtrack]:
     times_ns, firsts = batch.events.times_ns, batch.events.begin_index[batch.first_rows]
     lasts = np.append(firsts[1:], len(times_ns)) - 1
     for (ordinal, subtrack), first_ns, last_ns in zip(
