@@ -24,7 +24,7 @@ from nsys_pp.output.tables.text import (
     arrange_rows,
     convert_times,
     format_columns,
-    limit_rows,
+    mark_first_rows,
     shorten_name,
     sort_rows,
 )
@@ -507,7 +507,7 @@ def test_rows_are_limited_and_added_up(
 ) -> None:
     frame = pl.DataFrame({name: [*values] for name, values in columns.items()})
     rows = arrange_rows(frame.cast({pl.Null: pl.Int64}), table, limit=limit)
-    assert [(kind, *row) for kind, row in zip(rows.kinds, rows.frame.rows(), strict=True)] == expected
+    assert rows.drop("_group").rows() == expected
 
 
 @settings(deadline=None, max_examples=60)
@@ -523,18 +523,18 @@ def test_shown_and_left_out_add_up_to_the_total_of_each_group(
     frame = frame.with_columns(name=pl.lit("x"))
     shape = table_of(groups=("stage",), totals=("count",))
     shown = arrange_rows(frame, shape, limit=limit)
-    for group in set(shown.groups):
+    for group in shown["_group"].unique():
         values = {"row": 0, "rest": 0}
         total = None
-        for number, kind, value in zip(shown.groups, shown.kinds, shown.frame["count"], strict=True):
+        for number, kind, value in shown.select("_group", "_kind", "count").rows():
             if number == group:
                 if kind == "total":
                     total = value
                 else:
                     values[kind] += value
         assert total is None or total == sum(values.values())
-    all_rows = shown.kinds.count("row")
-    assert all_rows == len(limit_rows(frame, shape, limit=limit))
+    all_rows = len(shown.filter(_kind="row"))
+    assert all_rows == mark_first_rows(frame, shape, limit=limit).sum()
     assert all_rows == len(frame) or limit > 0
 
 

@@ -24,7 +24,7 @@ from nsys_pp.output.tables.text import (
     arrange_tables,
     clean,
     convert_times,
-    limit_rows,
+    mark_first_rows,
     sort_table,
 )
 
@@ -40,7 +40,8 @@ def select_data(content: Content) -> dict[str, pl.DataFrame]:
     for filled in content.tables:
         if not filled.frame.width:
             continue
-        frame = limit_rows(sort_table(filled, content.sort), filled.table, limit=content.limit)
+        frame = sort_table(filled, content.sort)
+        frame = frame.filter(mark_first_rows(frame, filled.table, limit=content.limit))
         frame = frame if content.unit is None else convert_times(frame, content.unit)
         frames[filled.table.name] = frame.with_columns(
             pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String)

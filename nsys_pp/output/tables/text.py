@@ -111,7 +111,7 @@ def format_columns(
 
     Args:
         frame: Rows of a table.
-        columns: The columns of the frame, in its order.
+        columns: The columns of the table to format.
         unit: Unit of all times; chosen if None.
         is_blank: Mask of the rows whose cells without a value are blank; they are dashes in other rows.
     """
@@ -246,24 +246,6 @@ _SAME = {
 _SUMMED = ("count", "bytes", "fraction")  # words that name the first column of such values
 
 
-class ShownRows(Struct, frozen=True, kw_only=True):
-    """Rows to be shown.
-
-    Attributes:
-        frame: The rows; behind those of each group, rows that count hidden rows, and totals.
-        kinds: Kind of each row: "row", "rest" or "total".
-        groups: Number of the group of each row.
-        group_columns: Leading columns that a group shows once; () if each row is a group.
-        hidden_count: Number of rows that are not shown, parts included.
-    """
-
-    frame: pl.DataFrame
-    kinds: list[str]
-    groups: list[int]
-    group_columns: tuple[str, ...]
-    hidden_count: int
-
-
 def find_groups(frame: pl.DataFrame, table: AnyTable) -> tuple[str, ...]:
     """Return the leading group columns of a frame; the last column is never one."""
     groups = {name for name, column in describe_columns(table).items() if column.is_group}
@@ -325,8 +307,8 @@ def sort_rows(frame: pl.DataFrame, column: str, table: AnyTable) -> pl.DataFrame
     return frame[order.to_series()]
 
 
-def limit_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> pl.DataFrame:
-    """Keep the first rows of each group, and the first parts of each of these rows.
+def mark_first_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> pl.Series:
+    """Return the mask of the first rows of each group, and the first parts of each of these rows.
 
     A third as many parts are kept, or more if a group has only one or two rows that are not parts. If no
     group has more than one row, the table is treated as one list.
@@ -336,11 +318,27 @@ def limit_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> pl.DataFr
         table: The table.
         limit: Most rows of each group; 0: all.
     """
-    return frame.filter(_is_first(frame, table, limit))
+    if limit == 0 or table.is_fixed:
+        return pl.repeat(True, len(frame), eager=True)
+    depths = _depths(frame, table)
+    counted = pl.DataFrame(
+        {"is_whole": depths == 0, "group": _number_groups(frame, _settle(frame, table)[0])}
+    ).select(
+        is_first=pl.col("is_whole").cum_sum().over("group") <= limit,
+        most_parts=limit // pl.col("is_whole").sum().over("group").clip(1, 3),
+    )
+    is_first, most_parts = counted["is_first"], counted["most_parts"].clip(1)
+    for depth in depths.filter(depths > 0).unique().sort():
+        above = pl.select(pl.when(depths < depth).then(pl.int_range(len(frame))).forward_fill()).to_series()
+        counted = pl.DataFrame({"is_part": depths == depth, "above": above})
+        position = counted.select(pl.col("is_part").cum_sum().over("above")).to_series()
+        is_near = is_first.gather(above.fill_null(0)) & (position <= most_parts)
+        is_first = pl.select(pl.when(depths == depth).then(is_near).otherwise(is_first)).to_series()
+    return is_first
 
 
-def arrange_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> ShownRows:
-    """Keep the same rows as `limit_rows`, and add rows that count hidden rows, and totals of all rows.
+def arrange_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> pl.DataFrame:
+    """Keep the rows of `mark_first_rows`, and add rows that count hidden rows, and totals of all rows.
 
     They are named in the last column; if it is not text, none are added.
 
@@ -348,6 +346,10 @@ def arrange_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> ShownRo
         frame: Rows of the table, sorted; some of its columns.
         table: The table.
         limit: Most rows of each group; 0: all.
+
+    Returns:
+        The rows, with _group (its number) and _kind ("row", "rest" of hidden rows, or "total"); the last
+        two kinds are behind the rows of each group.
     """
     name = frame.columns[-1]
     groups, totals = _settle(frame, table)
@@ -356,7 +358,7 @@ def arrange_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> ShownRo
         _number_groups(frame, groups).alias("_group"),
         _is_whole=is_whole,
         _block=is_whole.cum_sum().cast(pl.Int64),
-        _is_shown=_is_first(frame, table, limit),
+        _is_shown=mark_first_rows(frame, table, limit=limit),
         _kind=pl.lit("row"),
     )
     hidden = rows.filter(~pl.col("_is_shown"))
@@ -365,13 +367,7 @@ def arrange_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> ShownRo
         shown = pl.concat(
             [shown, *_add_sums(rows, hidden, name=name, groups=groups, totals=totals)], how="diagonal_relaxed"
         ).sort("_group", "_block", nulls_last=True, maintain_order=True)
-    return ShownRows(
-        frame=shown.select(frame.columns),
-        kinds=shown["_kind"].to_list(),
-        groups=shown["_group"].to_list(),
-        group_columns=groups,
-        hidden_count=len(hidden),
-    )
+    return shown.select("_group", "_kind", *frame.columns)
 
 
 def _add_sums(
@@ -407,27 +403,6 @@ def _settle(frame: pl.DataFrame, table: AnyTable) -> tuple[tuple[str, ...], tupl
     if not groups or _number_groups(frame, groups).n_unique() < len(frame):
         return groups, totals
     return (), tuple(column for column in totals if split_unit(column)[1] != "fraction")
-
-
-def _is_first(frame: pl.DataFrame, table: AnyTable, limit: int) -> pl.Series:
-    """Return the mask of rows that are shown."""
-    if limit == 0 or table.is_fixed:
-        return pl.repeat(True, len(frame), eager=True)
-    depths = _depths(frame, table)
-    counted = pl.DataFrame(
-        {"is_whole": depths == 0, "group": _number_groups(frame, _settle(frame, table)[0])}
-    ).select(
-        is_first=pl.col("is_whole").cum_sum().over("group") <= limit,
-        most_parts=limit // pl.col("is_whole").sum().over("group").clip(1, 3),
-    )
-    is_first, most_parts = counted["is_first"], counted["most_parts"].clip(1)
-    for depth in depths.filter(depths > 0).unique().sort():
-        above = pl.select(pl.when(depths < depth).then(pl.int_range(len(frame))).forward_fill()).to_series()
-        counted = pl.DataFrame({"is_part": depths == depth, "above": above})
-        position = counted.select(pl.col("is_part").cum_sum().over("above")).to_series()
-        is_near = is_first.gather(above.fill_null(0)) & (position <= most_parts)
-        is_first = pl.select(pl.when(depths == depth).then(is_near).otherwise(is_first)).to_series()
-    return is_first
 
 
 def _add_up(rows: pl.DataFrame, groups: tuple[str, ...], totals: tuple[str, ...]) -> pl.DataFrame:
@@ -598,19 +573,21 @@ def arrange_table(
     ]
     spelled = rows.select(column.name for column in columns).with_columns(texts_of_kinds)
     shown = arrange_rows(spelled, table, limit=limit)
-    if shown.hidden_count and not {"rest", "total"} & {*shown.kinds}:
-        notes.append(f"{shown.hidden_count:,} more row{'s' * (shown.hidden_count > 1)}")
-    texts = format_columns(shown.frame, columns, unit=unit, is_blank=[kind != "row" for kind in shown.kinds])
+    kinds = tuple(shown["_kind"])
+    hidden_count = len(spelled) - kinds.count("row")
+    if hidden_count and {*kinds} <= {"row"}:
+        notes.append(f"{hidden_count:,} more row{'s' * (hidden_count > 1)}")
+    texts = format_columns(shown, columns, unit=unit, is_blank=[kind != "row" for kind in kinds])
     texts, cut = cut_shared_starts(texts)
     notes += cut
     return ShownTable(
         columns=tuple(texts),
-        kinds=tuple(shown.kinds),
-        groups=tuple(shown.groups),
-        group_count=len(shown.group_columns),
+        kinds=kinds,
+        groups=tuple(shown["_group"]),
+        group_count=len(_settle(spelled, table)[0]),
         notes=(*map(clean, notes),),
         caption=clean(caption),
-        hidden_count=shown.hidden_count,
+        hidden_count=hidden_count,
     )
 
 
