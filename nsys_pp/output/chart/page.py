@@ -180,7 +180,7 @@ def describe_page(
 
 def _jobs(bars: pl.DataFrame, codes: dict[str, pl.Series], zero_ns: int) -> dict[str, Any]:
     """Pack the jobs; `codes` are the indices of their strings, by column."""
-    columns = bars.select(
+    table = bars.select(
         "lane",
         "job",
         pl.col("kind").to_physical(),
@@ -200,40 +200,42 @@ def _jobs(bars: pl.DataFrame, codes: dict[str, pl.Series], zero_ns: int) -> dict
         compute_lead=pl.col("compute_start_ns") - pl.col("start_ns"),
         compute_duration=pl.col("compute_end_ns") - pl.col("compute_start_ns"),
         launch_delay="launch_delay_ns",
-    ).with_columns(**codes)
-    return pack_table(columns.to_dict())
+    )
+    return pack_table(table.with_columns(**codes))
 
 
 def _transfers(transfers: pl.DataFrame, zero_ns: int) -> dict[str, Any]:
-    columns = transfers.sort("send_start_ns", maintain_order=True).select(
-        "sender",
-        "receiver",
-        "step",
-        pl.col("direction").to_physical(),
-        "micro_batch",
-        "is_buffered",
-        pl.col("doubtful").to_physical(),
-        send_start=pl.col("send_start_ns") - zero_ns,
-        send_duration=pl.col("send_end_ns") - pl.col("send_start_ns"),
-        receive_lag=pl.col("receive_start_ns") - pl.col("send_start_ns"),
-        receive_duration=pl.col("receive_end_ns") - pl.col("receive_start_ns"),
-        send_wait="send_wait_ns",
-        receive_wait="receive_wait_ns",
-        transfer="transfer_ns",
-        size="size_bytes",
-        bound="bound_ns",
+    return pack_table(
+        transfers.sort("send_start_ns", maintain_order=True).select(
+            "sender",
+            "receiver",
+            "step",
+            pl.col("direction").to_physical(),
+            "micro_batch",
+            "is_buffered",
+            pl.col("doubtful").to_physical(),
+            send_start=pl.col("send_start_ns") - zero_ns,
+            send_duration=pl.col("send_end_ns") - pl.col("send_start_ns"),
+            receive_lag=pl.col("receive_start_ns") - pl.col("send_start_ns"),
+            receive_duration=pl.col("receive_end_ns") - pl.col("receive_start_ns"),
+            send_wait="send_wait_ns",
+            receive_wait="receive_wait_ns",
+            transfer="transfer_ns",
+            size="size_bytes",
+            bound="bound_ns",
+        )
     )
-    return pack_table(columns.to_dict())
 
 
 def _spans(frame: pl.DataFrame, zero_ns: int, *others: str) -> dict[str, Any]:
-    columns = frame.select(
-        "lane",
-        *[pl.col(name).to_physical() for name in others],
-        start=pl.col("start_ns") - zero_ns,
-        duration=pl.col("end_ns") - pl.col("start_ns"),
+    return pack_table(
+        frame.select(
+            "lane",
+            *[pl.col(name).to_physical() for name in others],
+            start=pl.col("start_ns") - zero_ns,
+            duration=pl.col("end_ns") - pl.col("start_ns"),
+        )
     )
-    return pack_table(columns.to_dict())
 
 
 def embed_json(value: Any) -> str:
@@ -268,12 +270,10 @@ _TYPES = {
 _EXACT = 2**53
 
 
-def pack_table(columns: dict[str, pl.Series]) -> dict[str, Any]:
-    """Pack columns of equal length for `readTable` of `columns.js`."""
-    return {
-        "length": next(iter(columns.values())).len(),
-        "columns": {name: pack_column(values) for name, values in columns.items()},
-    }
+def pack_table(frame: pl.DataFrame) -> dict[str, Any]:
+    """Pack a frame for `readTable` of `columns.js`."""
+    columns = {values.name: pack_column(values) for values in frame.iter_columns()}
+    return {"length": len(frame), "columns": columns}
 
 
 def pack_column(values: pl.Series) -> dict[str, Any]:

@@ -415,7 +415,7 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
         .join(steps, on="step", how="right")
         .sort("step")["span_ns"]
         .to_list(),
-        "grid": pack_table(columns.to_dict()),
+        "grid": pack_table(columns),
         "metrics": [
             {"name": name, "title": title, "color": color_of(color), "meaning": meaning}
             for name, title, color, _, meaning in metrics
