@@ -35,27 +35,6 @@ _INTERVAL_VARIABLE = "NSYS_PP_LOG_SECONDS"
 
 
 @contextmanager
-def show_progress() -> Iterator[Callback]:
-    """Yield the callback that receives the current work and its finished share.
-
-    On a terminal, a bar appears on stderr after a second. Elsewhere a line is written every five
-    seconds, or every `$NSYS_PP_LOG_SECONDS`; 0 writes no lines.
-    """
-    record = current_record()
-    show = _show_bar() if sys.stderr.isatty() and not record.in_json else _write_lines(record, sys.stderr)
-    with show as show_share:
-
-        def report_share(work: str, share: float) -> None:
-            record.enter(share.doing if isinstance(share, Share) else work.split(" ", 1)[0])
-            show_share(work, share)
-
-        try:
-            yield report_share
-        finally:
-            record.enter(None)
-
-
-@contextmanager
 def _show_bar() -> Iterator[Callback]:
     from rich.console import Console
 
@@ -384,10 +363,24 @@ def command(**own: Mapping[str, Any]) -> Callable[[Callable[..., None]], Section
 
 
 def run_with_progress(function: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-    """Call a function of the library, show its progress, and record what its result is based on."""
-    with show_progress() as progress:
-        result = function(*inputs, progress=progress, **options)
-    current_record().row_counts = result.row_counts
+    """Call a function of the library, show its progress, and record what its result is based on.
+
+    On a terminal, a bar appears on stderr after a second. Elsewhere a line is written every five
+    seconds, or every `$NSYS_PP_LOG_SECONDS`; 0 writes no lines.
+    """
+    record = current_record()
+    show = _show_bar() if sys.stderr.isatty() and not record.in_json else _write_lines(record, sys.stderr)
+    with show as show_share:
+
+        def report_share(work: str, share: float) -> None:
+            record.enter(share.doing if isinstance(share, Share) else work.split(" ", 1)[0])
+            show_share(work, share)
+
+        try:
+            result = function(*inputs, progress=report_share, **options)
+        finally:
+            record.enter(None)
+    record.row_counts = result.row_counts
     log_skipped(result.skipped)
     return result
 

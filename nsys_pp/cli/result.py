@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from nsys_pp.frames.verdict import Verdict
 
 
-Level = Literal["info", "warning", "error"]
 _KEY = "nsys_pp.record"
 
 # C0 and C1 controls; line and paragraph separators; marks that change the direction of the text after them
@@ -117,7 +116,7 @@ def log(
     message: str,
     *,
     event: str,
-    level: Level = "info",
+    level: Literal["info", "warning", "error"] = "info",
     prefix: str = "",
     facts: Mapping[str, Any] | None = None,
     record: Record | None = None,
@@ -232,8 +231,7 @@ def _now() -> str:
 
 _PATIENCE_S = 10.0
 _SOON_S = 0.02
-_received = threading.Event()
-_endings = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_endings = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _cause: list[int] = []  # signals, the first one first
 
 
@@ -251,10 +249,9 @@ def end_on_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _received.clear()
     _cause.clear()
     before = {signal.SIGINT: signal.signal(signal.SIGINT, _unwind)}
-    for ending in map(signal.Signals.__getitem__, _endings):
+    for ending in _endings:
         if signal.getsignal(ending) == signal.SIG_DFL:
             before[ending] = signal.signal(ending, _unwind)
     hook = sys.unraisablehook
@@ -270,7 +267,7 @@ def end_on_interrupt() -> Iterator[None]:
 
 def is_interrupt(error: BaseException | None) -> bool:
     """Return whether Ctrl-C caused an error; the interrupted code may raise another one."""
-    if _received.is_set():
+    if _cause:
         return True
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
@@ -278,10 +275,9 @@ def is_interrupt(error: BaseException | None) -> bool:
 
 
 def _unwind(number: int, _: object) -> None:
-    _received.set()
     _cause.append(number)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    for ending in map(signal.Signals.__getitem__, _endings):
+    for ending in _endings:
         if signal.getsignal(ending) == _unwind:
             signal.signal(ending, signal.SIG_IGN)
     _set_alarm(_PATIENCE_S)
