@@ -85,17 +85,11 @@ def write_comparison(source: ComparisonSource, output: BinaryIO) -> None:
         source: Results of the comparison.
         output: A binary stream.
     """
-    contents = {section.name: section.draw(source) for section in _SECTIONS if section.name != "verdict"}
-    contents["verdict"] = _draw_verdict(source, contents)
-    drawn = {}
-    for section in _SECTIONS:
-        html, tables = contents[section.name].html, [source.tables[name] for name in section.tables]
-        is_absent = not html and all(table.frame.is_empty() for table in tables)
-        drawn[section.name] = Drawn(html=html, absent="Neither run has any." * is_absent), tables
     write_page(
         output,
         _SECTIONS,
-        drawn,
+        source,
+        {section.name: [source.tables[name] for name in section.tables] for section in _SECTIONS},
         title=source.title,
         facts=[
             f"{letter}: {name} ({len(facts.steps):,} steps, {facts.lane_count:,} ranks)"
@@ -103,6 +97,7 @@ def write_comparison(source: ComparisonSource, output: BinaryIO) -> None:
         ],
         foot=f"Written by nsys-pp {source.made_by}; the numbers are those of `nsys-pp compare`."
         " Noise is estimated from the steps of both runs.",
+        absent="neither run has any",
         is_pair=True,
     )
 

@@ -89,11 +89,13 @@ class Bar(Struct, frozen=True, kw_only=True):
 def write_page(
     output: BinaryIO,
     sections: Sequence[Section],
-    drawn: Mapping[str, tuple[Drawn, Sequence[FilledTable]]],
+    source: Any,
+    tables: Mapping[str, Sequence[FilledTable]],
     *,
     title: str,
     facts: Sequence[str],
     foot: str,
+    absent: str = "",
     is_pair: bool = False,
     scripts: Sequence[str] = (),
 ) -> dict[str, str]:
@@ -101,18 +103,23 @@ def write_page(
 
     Args:
         output: A binary stream.
-        sections: The sections, in order.
-        drawn: Contents of each section, and the tables below them.
+        sections: The sections, in order; the first one, the verdict, is drawn from the others, too.
+        source: What sections are drawn from.
+        tables: Tables below the contents of each section.
         title: Heading of the page.
         facts: Short phrases below it.
         foot: Sentence at the end.
+        absent: Reason why a section has neither contents nor rows. Default: that of its first table.
         is_pair: The page shows two runs.
         scripts: Names of scripts; without any, the page runs none.
 
     Returns:
         The reason why a section is empty, by the name of the section; "" for others.
     """
-    reasons = {name: _explain(*contents) for name, contents in drawn.items()}
+    verdict, *others = sections
+    drawn = {section.name: section.draw(source) for section in others}
+    drawn[verdict.name] = verdict.draw(source, drawn)
+    reasons = {name: _explain(drawn[name], of_section, absent) for name, of_section in tables.items()}
     parts = {
         "policy": "script-src 'unsafe-inline'; img-src data: blob:; " if scripts else "",
         "title": escape(clean(title)),
@@ -122,14 +129,15 @@ def write_page(
         "facts": format_list(facts),
         "contents": "".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in sections),
         "sections": "".join(
-            _format_section(section, *drawn[section.name], reasons[section.name]) for section in sections
+            _format_section(section, drawn[section.name], tables[section.name], reasons[section.name])
+            for section in sections
         ),
         "foot": format_text(foot),
         "noscript": "",
         "scripts": "",
     }
     if scripts:
-        data = embed_json({name: contents.data for name, (contents, _) in drawn.items() if contents.data})
+        data = embed_json({name: contents.data for name, contents in drawn.items() if contents.data})
         script = wrap_scripts(
             [read_page_file("columns.js"), *(read_page_file(f"{name}.js", "pages") for name in scripts)]
         )
@@ -141,7 +149,7 @@ def write_page(
         )
     output.write(fill_template(read_page_file("page.html", "pages"), parts).encode("utf-8", "replace"))
     return {
-        name: "" if any(len(table.frame) for table in drawn[name][1]) else reason
+        name: "" if any(len(table.frame) for table in tables[name]) else reason
         for name, reason in reasons.items()
     }
 
@@ -355,15 +363,14 @@ def _format_folded(filled: FilledTable) -> str:
     )
 
 
-def _explain(drawn: Drawn, tables: Sequence[FilledTable]) -> str:
-    """Return the reason why there are no plots, or neither plots nor rows.
+def _explain(drawn: Drawn, tables: Sequence[FilledTable], absent: str) -> str:
+    """Return the reason why there are no plots, or (`absent`, or that of the tables) neither plots nor rows.
 
     It is "" if there is something to see.
     """
     if drawn.absent or drawn.html or any(len(table.frame) for table in tables):
         return drawn.absent
-    reasons = [str(table.why_empty) for table in tables]
-    reason = next(iter(reasons), "no such events were recorded")
+    reason = absent or next((str(table.why_empty) for table in tables), "no such events were recorded")
     return f"{reason[:1].upper()}{reason[1:]}."
 
 

@@ -229,19 +229,20 @@ def write_report(source: PageSource, output: BinaryIO) -> dict[str, str]:
     Returns:
         The reason why a section is empty, by the name of the section; "" for others.
     """
-    contents = {name: section.draw(source) for name, section in SECTIONS.items() if name != "verdict"}
-    contents["verdict"] = _draw_verdict(source, contents)
-    drawn = {}
-    for name, section in SECTIONS.items():
-        of_training = [source.tables[table] for table in section.tables if table in source.tables]
-        of_summary = [source.sums[table] for table in section.sums if table in source.sums]
-        drawn[name] = contents[name], [*of_training, *of_summary]
+    tables = {
+        name: [
+            *(source.tables[table] for table in section.tables if table in source.tables),
+            *(source.sums[table] for table in section.sums if table in source.sums),
+        ]
+        for name, section in SECTIONS.items()
+    }
     numbers = "the numbers are those of `nsys-pp pipeline`, `nsys-pp summary` and `nsys-pp align`."
     hint = " `--trace run.pftrace` adds commands that open the trace of `nsys-pp merge` at each place."
     return write_page(
         output,
         [*SECTIONS.values()],
-        drawn,
+        source,
+        tables,
         title=source.title,
         facts=source.facts,
         foot=f"Written by nsys-pp {source.made_by}; {numbers}{'' if source.trace_links else hint}",
