@@ -31,7 +31,6 @@ from nsys_pp.cli.command import (
 from nsys_pp.cli.result import (
     begin_document,
     escape_line,
-    list_rows,
     log,
     log_notes,
     log_output,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from nsys_pp.commands.check import CheckResult
-    from nsys_pp.commands.info import ReportInfo
     from nsys_pp.commands.open import Opening
     from nsys_pp.frames.table import FilledTable
 
@@ -74,10 +72,6 @@ _COLORS = {"info": None, "warning": "yellow", "error": "red"}
 _GATE_FAILED = 4
 _STATUSES = {"info": 0, "error": 5, "warning": 6}
 _MAX_SCREENS = 4
-_ROSTER_COLUMNS = (
-    *("machine", "machine_source", "pid", "device_id", "gpu", "gpu_number", "gpu_name", "uuid"),
-    *("bus_location", "rank", "rank_source", "stage", "tensor", "replica", "stage_source"),
-)
 _LEAST_INSTANT_NS = 10**15  # 11 days: no duration of a capture
 _DIGITS, _MOST_DECIMALS = 4, 9
 _LEAST_FOLDER = 40  # characters; a shorter folder is no burden
@@ -659,12 +653,12 @@ def info(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) -
     Example:
       nsys-pp info report.sqlite
     """
+    from nsys_pp.cli.info_screen import describe_info, print_info, print_roster
+
     result = run_with_progress(nsys_pp.info, reports, **options)
     if format == "json":
-        _print_json(reports=[_describe_info(info) for info in result.reports])
+        _print_json(reports=[describe_info(info) for info in result.reports])
     else:
-        from nsys_pp.cli.info_screen import print_info, print_roster
-
         with open_screen() as console:
             if len(result.reports) > 1:
                 print_roster(result.reports, console)
@@ -673,53 +667,6 @@ def info(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) -
                     console.print("\n" * (len(result.reports) > 1), end="")
                     print_info(info, console, with_fact_tables=verbose)
     end_with(result)
-
-
-def _describe_info(info: ReportInfo) -> dict[str, Any]:
-    """Return a report as plain types; the keys are stable."""
-    import polars as pl
-
-    from nsys_pp.cli.info_screen import format_utc
-
-    session, contents = info.session, info.contents
-    return {
-        "report": describe_path(info.path),
-        "exporter_version": session.nsys_version,
-        "schema_version": session.schema_version,
-        "machine": session.machine,
-        "machine_source": session.machine_source,
-        "hardware_id": session.hardware_id,
-        "rank": session.rank,
-        "rank_source": session.rank_source,
-        "launcher": session.launcher,
-        "who": info.roster.select(_ROSTER_COLUMNS).to_dicts(),
-        "utc_start": None if session.utc_epoch_ns is None else format_utc(session.utc_epoch_ns),
-        "utc_epoch_ns": session.utc_epoch_ns,
-        "system_clock_ns": session.system_clock_ns,
-        "time_shift_ns": session.time_shift_ns,
-        "start_ns": contents.start_ns,
-        "end_ns": contents.end_ns,
-        "has_capture": contents.has_capture,
-        "graph_mode": session.graph_mode,
-        "gpus": contents.gpus.to_dicts(),
-        "processes": [
-            {**process, "threads": contents.threads.filter(process_key=key).drop("process_key").to_dicts()}
-            for process in contents.processes.to_dicts()
-            for key in [process.pop("process_key")]  # nsys' own
-        ],
-        "domains": contents.domains.to_dicts(),
-        "op_count": contents.op_count,
-        "matched_count": contents.matched_count,
-        "communication_count": contents.communication_count,
-        "recorded": dict(contents.recorded.select("kind", "row_count").rows()),
-        "missing": [
-            {"kind": kind, "why": "not recorded", "record_with": [option]}
-            for kind, option in contents.missing.select("kind", "option").rows()
-        ],
-        "rows": list_rows(contents.row_counts.with_columns(report=pl.lit(str(info.path))))[0]["tables"],
-        "tables": contents.tables.to_dicts(),
-        "notes": contents.anomalies,
-    }
 
 
 @command(format=_SCREEN_FORMATS)

@@ -1,8 +1,8 @@
-"""One screen per report: its contents, and the data that it lacks."""
+"""Contents of a report, and the data that it lacks: one screen, or plain types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.cli.result import escape_line
+from nsys_pp.cli.result import escape_line, list_rows
 from nsys_pp.commands.info import ROSTER_TABLE, ReportInfo
+from nsys_pp.errors import describe_path
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.tables.terminal import print_tables
 from nsys_pp.output.tables.text import Content
@@ -24,6 +25,10 @@ _NARROW = 80  # cells; below, headings have a line for each word
 _LEAST_NAME = 9
 _TRACE = "--trace="
 _FACTS = "facts"  # use of tables, of which no row is drawn
+_ROSTER_COLUMNS = (
+    *("machine", "machine_source", "pid", "device_id", "gpu", "gpu_number", "gpu_name", "uuid"),
+    *("bus_location", "rank", "rank_source", "stage", "tensor", "replica", "stage_source"),
+)
 _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by node"}
 
 
@@ -38,39 +43,91 @@ def print_info(info: ReportInfo, console: Console, *, with_fact_tables: bool = F
     console.print(_build_grid(_list_facts(info)))
     contents = info.contents
     bus = pl.when(pl.col("bus_location") != "").then("bus_location")
-    gpus: dict[str, Any] = {
-        "GPU": "gpu",
-        "name": pl.col("name").fill_null("unknown"),
-        "bus or uuid": pl.coalesce(bus, pl.col("uuid").str.head(8), pl.lit("")),
-        "process": pl.format("{} (device {})", "pid", "device_id"),
-        "operations": "op_count",
-    }
-    processes: dict[str, Any] = {
-        "process": pl.col("pid").cast(pl.String),
-        "name": pl.col("name").fill_null(""),
-        "threads": "thread_count",
-        "ranges": "range_count",
-        "CUDA calls": "call_count",
-        "operations": "op_count",
-    }
-    domains: dict[str, Any] = {
-        "NVTX domain": pl.when(pl.col("domain") != "").then("domain").otherwise(pl.lit("(default)")),
-        "push/pop": "push_pop_count",
-        "start/end": "start_end_count",
-        "left open": "open_count",
-        "across threads": "cross_thread_count",
-        "marks": "mark_count",
-    }
     busiest = contents.processes.sort("op_count", "call_count", "range_count", descending=True)
-    _print_rows(console, contents.gpus.select(**gpus))
-    _print_rows(console, busiest.select(**processes))
-    _print_rows(console, contents.domains.select(**domains))
+    _print_rows(
+        console,
+        contents.gpus,
+        {
+            "GPU": "gpu",
+            "name": pl.col("name").fill_null("unknown"),
+            "bus or uuid": pl.coalesce(bus, pl.col("uuid").str.head(8), pl.lit("")),
+            "process": pl.format("{} (device {})", "pid", "device_id"),
+            "operations": "op_count",
+        },
+    )
+    _print_rows(
+        console,
+        busiest,
+        {
+            "process": pl.col("pid").cast(pl.String),
+            "name": pl.col("name").fill_null(""),
+            "threads": "thread_count",
+            "ranges": "range_count",
+            "CUDA calls": "call_count",
+            "operations": "op_count",
+        },
+    )
+    _print_rows(
+        console,
+        contents.domains,
+        {
+            "NVTX domain": pl.when(pl.col("domain") != "").then("domain").otherwise(pl.lit("(default)")),
+            "push/pop": "push_pop_count",
+            "start/end": "start_end_count",
+            "left open": "open_count",
+            "across threads": "cross_thread_count",
+            "marks": "mark_count",
+        },
+    )
     console.print()
     width = console.width - _LABEL_WIDTH - 2
     console.print(_build_grid(_list_kinds(info, width)))
     console.print(_build_grid(_list_tables(info, width, with_fact_tables=with_fact_tables)))
     for sentence in contents.anomalies:
         console.print(_build_grid([("note", sentence)], style="yellow"))
+
+
+def describe_info(info: ReportInfo) -> dict[str, Any]:
+    """Return a report as plain types; the keys are stable."""
+    session, contents = info.session, info.contents
+    return {
+        "report": describe_path(info.path),
+        "exporter_version": session.nsys_version,
+        "schema_version": session.schema_version,
+        "machine": session.machine,
+        "machine_source": session.machine_source,
+        "hardware_id": session.hardware_id,
+        "rank": session.rank,
+        "rank_source": session.rank_source,
+        "launcher": session.launcher,
+        "who": info.roster.select(_ROSTER_COLUMNS).to_dicts(),
+        "utc_start": None if session.utc_epoch_ns is None else format_utc(session.utc_epoch_ns),
+        "utc_epoch_ns": session.utc_epoch_ns,
+        "system_clock_ns": session.system_clock_ns,
+        "time_shift_ns": session.time_shift_ns,
+        "start_ns": contents.start_ns,
+        "end_ns": contents.end_ns,
+        "has_capture": contents.has_capture,
+        "graph_mode": session.graph_mode,
+        "gpus": contents.gpus.to_dicts(),
+        "processes": [
+            {**process, "threads": contents.threads.filter(process_key=key).drop("process_key").to_dicts()}
+            for process in contents.processes.to_dicts()
+            for key in [process.pop("process_key")]  # nsys' own
+        ],
+        "domains": contents.domains.to_dicts(),
+        "op_count": contents.op_count,
+        "matched_count": contents.matched_count,
+        "communication_count": contents.communication_count,
+        "recorded": dict(contents.recorded.select("kind", "row_count").rows()),
+        "missing": [
+            {"kind": kind, "why": "not recorded", "record_with": [option]}
+            for kind, option in contents.missing.select("kind", "option").rows()
+        ],
+        "rows": list_rows(contents.row_counts.with_columns(report=pl.lit(str(info.path))))[0]["tables"],
+        "tables": contents.tables.to_dicts(),
+        "notes": contents.anomalies,
+    }
 
 
 def print_roster(infos: Sequence[ReportInfo], console: Console) -> None:
@@ -141,10 +198,17 @@ def _percent(part: int, whole: int) -> str:
     return "100 %" if part == whole else f"{part * 1000 // whole / 10:.1f} %"
 
 
-def _print_rows(console: Console, rows: pl.DataFrame) -> None:
-    """Print the first rows as a table that wraps only names, on a narrow console also headings."""
-    if rows.is_empty():
+def _print_rows(console: Console, frame: pl.DataFrame, columns: Mapping[str, str | pl.Expr]) -> None:
+    """Print the first rows as a table that wraps only names, on a narrow console also headings.
+
+    Args:
+        console: The console.
+        frame: The rows; without any, nothing is printed.
+        columns: The columns to print, by heading.
+    """
+    if frame.is_empty():
         return
+    rows = frame.select(**columns)
     is_narrow = console.width < _NARROW
     table = Table(box=None, pad_edge=False, header_style="cyan")
     for heading, values in rows.to_dict().items():
