@@ -1,6 +1,6 @@
 """Output formats for the jobs of a training: their contract, and all of them.
 
-To add a format, write its function in a module of its own and add one line to `_EXPORTERS`:
+To add a format, write its function in a module of its own and add one line to `EXPORTERS`:
 `nsys-pp pipeline --format NAME` and the library offer it. The function is imported when it is used.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -86,9 +86,6 @@ class ExportResult(Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-ExportWriter: TypeAlias = "Callable[[Training, Path, ExportOptions], ExportResult]"
-
-
 def accept_folder(path: Path, *, inputs: Sequence[Path], force: bool) -> None:
     """Accept any folder; its files are checked when they are written."""
 
@@ -101,14 +98,14 @@ class Exporter(Struct, frozen=True, kw_only=True):
         write: Writes the output atomically.
         suffixes: File suffixes that select the format; empty if only `name` selects it.
         is_folder: The output is a folder of files.
-        options: Names of the `ExportOptions` that the format reads.
+        options: Those of devices, sources and verdict in `ExportOptions` that the format reads.
         needs_jobs: A training without jobs is an error.
         check: Function of the output, and the keywords `inputs` (all of them) and `force`: refuses an invalid
             output before any work. It raises `OutputError` or `ReportError`.
     """
 
     name: str
-    write: ExportWriter
+    write: Callable[[Training, Path, ExportOptions], ExportResult]
     suffixes: tuple[str, ...] = ()
     is_folder: bool = False
     options: frozenset[str] = field(default_factory=frozenset)
@@ -136,7 +133,7 @@ def _build_chart(name: str, draw: Callable[..., None]) -> Exporter:
     return Exporter(
         name=name,
         suffixes=(f".{name}",),
-        options=frozenset({"title", "verdict"}),
+        options=frozenset({"verdict"}),
         needs_jobs=False,
         write=write,
     )
@@ -144,29 +141,29 @@ def _build_chart(name: str, draw: Callable[..., None]) -> Exporter:
 
 CHARTS = ("html", "svg", "png")
 
-_EXPORTERS = (
-    _build_chart("html", import_on_call("nsys_pp.output.chart.page:write_html")),
-    _build_chart("svg", import_on_call("nsys_pp.output.chart.picture:write_svg")),
-    _build_chart("png", import_on_call("nsys_pp.output.chart.picture:write_png")),
-    Exporter(  # the two files of Paddle's timeline tool
-        name="paddle",
-        is_folder=True,
-        options=frozenset({"devices"}),
-        write=import_on_call("nsys_pp.output.other.paddle:export_paddle"),
-        check=accept_folder,
-    ),
-    Exporter(  # copies of reports with a table `StepTaskInfo`, and a database per rank as of msprof-analyze
-        name="steptask",
-        is_folder=True,
-        options=frozenset({"sources"}),
-        write=import_on_call("nsys_pp.output.other.step_tasks:export_step_tasks"),
-        check=import_on_call("nsys_pp.output.other.step_tasks:plan_step_tasks"),
-    ),
-)
-
-
-# by name, in the order of help texts
-EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EXPORTERS}
+# By name, in the order of help texts.
+EXPORTERS: Mapping[str, Exporter] = {
+    one.name: one
+    for one in (
+        _build_chart("html", import_on_call("nsys_pp.output.chart.page:write_html")),
+        _build_chart("svg", import_on_call("nsys_pp.output.chart.picture:write_svg")),
+        _build_chart("png", import_on_call("nsys_pp.output.chart.picture:write_png")),
+        Exporter(  # the two files of Paddle's timeline tool
+            name="paddle",
+            is_folder=True,
+            options=frozenset({"devices"}),
+            write=import_on_call("nsys_pp.output.other.paddle:export_paddle"),
+            check=accept_folder,
+        ),
+        Exporter(  # copies of reports with a table `StepTaskInfo`, and databases like those of msprof-analyze
+            name="steptask",
+            is_folder=True,
+            options=frozenset({"sources"}),
+            write=import_on_call("nsys_pp.output.other.step_tasks:export_step_tasks"),
+            check=import_on_call("nsys_pp.output.other.step_tasks:plan_step_tasks"),
+        ),
+    )
+}
 
 
 # Steps, jobs and messages alone, for `whatif`: `merge` writes traces with the rows of reports.
@@ -183,7 +180,7 @@ def find_exporter(path: Path) -> Exporter | None:
     >>> find_exporter(Path("run.html")).name, find_exporter(Path("run.csv"))
     ('html', None)
     """
-    return next((one for one in (*_EXPORTERS, _TRACE) if path.suffix in one.suffixes), None)
+    return next((one for one in (*EXPORTERS.values(), _TRACE) if path.suffix in one.suffixes), None)
 
 
 TRACE_FORMATS = ("perfetto", "chrome")
