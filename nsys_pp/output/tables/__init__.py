@@ -7,6 +7,7 @@ imported when they are used, as they need polars.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ FORMATS: Mapping[str, Format] = {
         Format(
             name="json",
             suffixes=(".json",),
-            write=_find("write_json"),
+            write=partial(_find("write_text"), text=_find("format_json")),
             text=_find("format_json"),
             holds_many=True,
         ),
@@ -56,7 +57,7 @@ FORMATS: Mapping[str, Format] = {
         Format(
             name="markdown",
             suffixes=(".md",),
-            write=_find("write_markdown"),
+            write=partial(_find("write_text"), text=_find("format_markdown")),
             text=_find("format_markdown"),
             holds_many=True,
             is_data=False,

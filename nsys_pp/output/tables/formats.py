@@ -100,12 +100,6 @@ def format_json(content: Content) -> str:
     return f'{first},\n  "tables": {{{rows}}}\n}}\n'
 
 
-def write_json(content: Content, path: Path) -> None:
-    """Write tables as one JSON document."""
-    with open_output(path) as stream:
-        stream.write(format_json(content).encode())
-
-
 # characters with a meaning in GitHub's Markdown; `_` inside a word has none
 _SPECIAL = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
 
@@ -118,12 +112,6 @@ def format_markdown(content: Content) -> str:
         _format_table(filled.table.title, table, after)
         for filled, table, after in zip(content.tables, arranged, following, strict=True)
     )
-
-
-def write_markdown(content: Content, path: Path) -> None:
-    """Write tables as Markdown."""
-    with open_output(path) as stream:
-        stream.write(format_markdown(content).encode())
 
 
 def escape_markdown(text: str) -> str:
@@ -217,6 +205,12 @@ def format_html_table(
     return "\n".join(lines)
 
 
+def write_text(content: Content, path: Path, *, text: Callable[[Content], str]) -> None:
+    """Write tables as one text of a function, as `format_json`."""
+    with open_output(path) as stream:
+        stream.write(text(content).encode())
+
+
 def write_parquet(content: Content, path: Path) -> None:
     """Write a table as Parquet."""
     with open_output(path) as stream:
@@ -282,17 +276,16 @@ def write_tables(content: Content, output: Path, *, format: str, force: bool) ->
         OutputError: A file cannot be written; existing files are detected before any file is written.
         ValueError: The format holds one table, and there are several.
     """
-    if is_one_file(output):
-        with replace_file(output, force=force) as target:
-            FORMATS[format].write(content, target)
-        return [output]
-    with translate_errors(output):
-        output.mkdir(parents=True, exist_ok=True)
-    written = [filled for filled in content.tables if filled.frame.width or not FORMATS[format].is_data]
-    paths = files_in(output, [filled.table.name for filled in written], format)
-    for path in paths.values():
+    contents = {output: content}
+    if not is_one_file(output):
+        with translate_errors(output):
+            output.mkdir(parents=True, exist_ok=True)
+        written = [filled for filled in content.tables if filled.frame.width or not FORMATS[format].is_data]
+        paths = files_in(output, [filled.table.name for filled in written], format)
+        contents = {paths[filled.table.name]: replace(content, tables=[filled]) for filled in written}
+    for path in contents:
         check_output(path, force=force)
-    for filled, path in zip(written, paths.values(), strict=True):
+    for path, own in contents.items():
         with replace_file(path, force=force) as target:
-            FORMATS[format].write(replace(content, tables=[filled]), target)
-    return [*paths.values()]
+            FORMATS[format].write(own, target)
+    return [*contents]
