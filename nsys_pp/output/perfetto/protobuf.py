@@ -295,11 +295,9 @@ def encode_rows(parts: Parts, rows: int) -> NDArray[np.uint8]:
     matrix[:] = np.frombuffer(template, dtype=np.uint8)
     at = 0
     for part in parts:
-        if isinstance(part, bytes):
-            at += len(part)
-            continue
-        _fill(matrix[:, at : at + part.width], part)
-        at += part.width
+        if isinstance(part, Column):
+            _fill(matrix[:, at : at + part.width], part)
+        at += len(part)
     return matrix
 
 
@@ -332,26 +330,24 @@ def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[n
     return joined
 
 
-def encode_strings(number: int, id_number: int, text_number: int, texts: Sequence[str]) -> bytes:
-    """Encode a table of strings: one message per string, with ids 1, 2, ... in order.
+def encode_strings(number: int, texts: Sequence[str]) -> bytes:
+    """Encode a table of strings: one message (`Interned`) per string, with ids 1, 2, ... in order.
 
     Args:
         number: The field that holds the messages.
-        id_number: The field of the id within a message.
-        text_number: The field of the string.
         texts: The strings.
 
     Returns:
         The encoded fields; empty without strings.
 
-    >>> encode_strings(1, 1, 2, ["a", "bc"]).hex()
+    >>> encode_strings(1, ["a", "bc"]).hex()
     '0a0508011201610a06080212026263'
     """
     encoded = [text.encode() for text in texts]
     lengths = np.array([*map(len, encoded)], dtype=np.int64)
     inner = (
-        *field(id_number, np.arange(1, len(lengths) + 1)),
-        tag(text_number, DELIMITED),
+        *field(Interned.IID, np.arange(1, len(lengths) + 1)),
+        tag(Interned.TEXT, DELIMITED),
         _varint_column(lengths),
     )
     head = (tag(number, DELIMITED), _varint_column(lengths + _width(inner)), *inner)

@@ -68,7 +68,6 @@ from nsys_pp.output.perfetto.protobuf import (
     CounterUnit,
     Defaults,
     EventType,
-    Interned,
     InternedData,
     Parts,
     Reading,
@@ -669,7 +668,7 @@ def _collect_fields(columns: FrameColumns, rows: Int64s, schema: pl.Schema) -> t
         InternedData.ANNOTATION_NAMES: arguments,
         InternedData.ANNOTATION_STRINGS: texts,
     }
-    encoded = [encode_strings(number, Interned.IID, Interned.TEXT, table) for number, table in tables.items()]
+    encoded = [encode_strings(number, table) for number, table in tables.items()]
     return fields, b"".join(encoded)
 
 
