@@ -551,20 +551,14 @@ def thin(samples: pl.DataFrame, *, most: int) -> pl.DataFrame:
         return samples
     first, last = int(samples["time_ns"][0]), int(samples["time_ns"][-1])
     width = (last - first) // (most // 4) + 1
-    times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()
-    starts = np.searchsorted(
-        times, np.arange(first, last + 1, width)
-    )  # first rows of windows; some are empty
-    starts = starts[np.append(starts[1:] > starts[:-1], True)]
-    counts = np.diff(np.append(starts, len(times)))
-    is_kept = np.zeros(len(times), dtype=bool)
-    is_kept[starts] = True
-    is_kept[starts + counts - 1] = True
-    for extremes in (np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)):
-        found = np.flatnonzero(values == np.repeat(extremes, counts))
-        window = np.searchsorted(starts, found, side="right")
-        is_kept[found[np.diff(window, prepend=-1) > 0]] = True
-    return samples[np.flatnonzero(is_kept)]
+    row, value = pl.col("row"), pl.col("value").fill_nan(None)  # NaN is no extreme
+    kept = (
+        samples.with_row_index("row")
+        .group_by((pl.col("time_ns") - first) // width)
+        .agg(row.first(), last=row.last(), low=row.get(value.arg_min()), high=row.get(value.arg_max()))
+        .unpivot(["row", "last", "low", "high"])
+    )
+    return samples[kept["value"].drop_nulls().unique().sort()]
 
 
 def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
