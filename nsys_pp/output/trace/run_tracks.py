@@ -332,10 +332,6 @@ TITLE = "MPI messages"
 
 _RANK = 5000  # of the process, above its threads
 
-_SHOWN = ("start_ns", "end_ns", "name", "color", "flow_id")
-
-_ARGUMENTS = ("call", "peer", "tag", "size_bytes", "communicator", "is_guess", "not_joined")
-
 
 def draw_mpi_messages(
     messages: pl.DataFrame,
@@ -370,7 +366,7 @@ def draw_mpi_messages(
             path = (str(row), TITLE)
             drawings[number].tracks.append(Track(path=path, name=TITLE, rank=_RANK))
             parent = find_rows(numbers(own["id"]), numbers(own["outer"], null=-1))
-            columns = own.select(*_SHOWN, *_ARGUMENTS, parent=pl.Series(parent))
+            columns = own.drop("report", "process_row", "id", "outer").with_columns(parent=pl.Series(parent))
             drawings[number].subtracks.extend(nested_subtracks(columns, all_of(columns, path)))
     return drawings
 
@@ -393,11 +389,16 @@ def _build_slices(messages: pl.DataFrame) -> pl.DataFrame:
     joined = rows.filter(arrives).select(send="other").with_columns(is_joined=pl.lit(value=True))
     rows = rows.join(joined, left_on="id", right_on="send", how="left", maintain_order="left")
     high = pl.lit(sequence_id(_hash_id("messages of MPI\0-1")) << 32, pl.UInt64)
-    own = {name: pl.col(name) for name in ("report", "process_row", "peer", "tag", "size_bytes")} | {
+    own = {
+        "report": pl.col("report"),
+        "process_row": pl.col("process_row"),
+        "call": pl.col("name"),
+        "peer": pl.col("peer"),
+        "tag": pl.col("tag"),
+        "size_bytes": pl.col("size_bytes"),
         "communicator": pl.col("communicator").cast(pl.Categorical()),
         "is_guess": pl.when("is_guess").then(pl.lit(value=True)),
         "not_joined": pl.col("unpaired").cast(pl.String).cast(pl.Categorical()),
-        "call": pl.col("name"),
     }
     verb = pl.when("is_send").then(pl.lit("send to ")).otherwise(pl.lit("receive from "))
     peer = pl.format("rank {}", "peer").fill_null("any rank")
