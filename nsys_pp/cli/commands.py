@@ -65,7 +65,6 @@ _SHOWN_WITHOUT_JOBS = ("verdict", "steps", "lanes", "families", "gaps")
 _SHOWN_OF_INFERENCE = ("verdict", "iterations", "iteration_families", "lanes", "gaps")
 _SHOWN_OF_SUMMARY = ("overview", "distribution", "kernels", "idle")  # after the verdict
 _SHOWN_OF_COMPARISON = ("verdict", "comparability", "steps", "bubbles", "ranks")
-_PAGES = (".html", ".htm")
 _DIVISIONS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"}
 _COLORS = {"info": None, "warning": "yellow", "error": "red"}
 # Exit statuses beside 0 to 3 (docs/trace.md has all): of `compare`, and of `check` by severity.
@@ -566,7 +565,7 @@ def compare(
       nsys-pp compare run/:10:14 run/:20:24 -o change.html
     """
     page = None if output in (None, STANDARD_OUTPUT) else output
-    if page is not None and page.suffix not in _PAGES:
+    if page is not None and page.suffix not in (".html", ".htm"):
         raise click.UsageError(
             f"the page is HTML, so `{page}` must end in .html; `--format markdown > {page}` writes the tables"
         )

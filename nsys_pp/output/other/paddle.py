@@ -88,8 +88,10 @@ def export_paddle(training: Training, folder: Path, options: ExportOptions) -> E
     names = {0: "Step", **{at: row.text for at, row in shown.items()}}
     _write(chrome, [], events, names, base_ns, other, options.force)
     threads = {0: STEP_THREAD, **{at: row.thread for at, row in shown.items()}}
-    titles = {STEP_THREAD: "STEP"}
-    titles |= {row.thread: row.text.replace("GPU", "GPU:", 1) for row in shown.values()}
+    titles = {
+        STEP_THREAD: "STEP",
+        **{row.thread: row.text.replace("GPU", "GPU:", 1) for row in shown.values()},
+    }
     head = [
         json.dumps(
             {"name": "thread_name", "ph": "M", "pid": 0, "tid": thread, "args": {"name": title}},
@@ -343,15 +345,11 @@ class PaddleRow(Struct, frozen=True, kw_only=True):
 
     Attributes:
         lane: Lane of its jobs.
-        machine: Name of its machine.
-        device: Number of its GPU on the machine.
         text: Its thread in the file for Chrome, `GPU2(machine:0)`.
         thread: Its thread in the file for Perfetto.
     """
 
     lane: int
-    machine: str
-    device: int
     text: str
     thread: int
 
@@ -396,7 +394,7 @@ def find_rows(lanes: pl.DataFrame, devices: Sequence[int] | None) -> list[Paddle
                 if nth:
                     thread, spare = spare, spare + 1
                 text = f"GPU{device}{of_machine}" + suffix * (len(sharing) > 1)
-                rows.append(PaddleRow(lane=lane, machine=machine, device=device, text=text, thread=thread))
+                rows.append(PaddleRow(lane=lane, text=text, thread=thread))
     return rows
 
 
@@ -419,7 +417,7 @@ def find_missing(
     if missing := sorted({*range(max(ranks, default=-1) + 1)} - ranks):
         listed = ", ".join(map(str, missing[:_RANK_LIMIT])) + ", ..." * (len(missing) > _RANK_LIMIT)
         notes.append(f"there is no report of rank {listed}")
-    present = {(row.machine, row.device) for row in rows}
+    present = _group_lanes(lanes)
     for machine in sorted({*lanes["machine"].fill_null("")}, key=natural_key):
         for device in devices or ():
             if (machine, device) not in present:

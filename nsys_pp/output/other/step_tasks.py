@@ -326,9 +326,6 @@ def _explained(path: Path) -> Iterator[None]:
         ) from None
 
 
-_UNSAFE = re.compile(r"[^0-9A-Za-z.-]+")
-
-
 def write_rank_databases(training: Training, folder: Path, *, force: bool) -> list[tuple[Path, int]]:
     """Write a database with `StepTaskInfo` for each rank.
 
@@ -359,7 +356,8 @@ def plan_rank_databases(training: Training, folder: Path, *, force: bool) -> lis
     ranks = training.lanes.drop_nulls("rank").unique("rank", keep="first").sort("rank")
     planned = []
     for rank, machine in ranks.select("rank", "machine").rows():
-        name = "_".join([*([_UNSAFE.sub("-", machine)] if machine else []), f"rank{rank}", "ascend_pt"])
+        of_machine = [re.sub(r"[^0-9A-Za-z.-]+", "-", machine)] if machine else []
+        name = "_".join([*of_machine, f"rank{rank}", "ascend_pt"])
         path = folder / name / "ASCEND_PROFILER_OUTPUT" / f"ascend_pytorch_profiler_{rank}.db"
         with translate_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
