@@ -339,9 +339,8 @@ def _show(
     shown: tuple[str, ...] = _SHOWN if len(result.training.jobs) else _SHOWN_WITHOUT_JOBS
     if len(result.training.batches):
         shown = _SHOWN_OF_INFERENCE
-    is_default = names is None
+    others = [*registry.TABLES, *registry.REQUESTED_TABLES] if names is None else []
     names = (*(names or (shown if format == "table" else tuple(registry.TABLES))), *added)
-    others = [*registry.TABLES, *registry.REQUESTED_TABLES] if is_default else []
     frames = result.tables(names)
     registries = (registry.TABLES, registry.REQUESTED_TABLES, registry.WORK_TABLES)
     chosen: dict[str, Any] = {
@@ -690,10 +689,9 @@ def check(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) 
 
 def _list_findings(result: CheckResult) -> list[dict[str, Any]]:
     """Return the findings of each report as plain types; the keys are stable."""
-    names = map(describe_path, result.reports)
     return [
         {"report": name, "findings": result.findings.filter(report=name).drop("report").to_dicts()}
-        for name in names
+        for name in map(describe_path, result.reports)
     ]
 
 

@@ -17,7 +17,7 @@ from nsys_pp.errors import describe_path
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.tables.terminal import print_tables
 from nsys_pp.output.tables.text import Content
-from nsys_pp.units import NS_PER_MS, NS_PER_S, format_count, format_duration
+from nsys_pp.units import NS_PER_S, format_count, format_duration
 
 _LABEL_WIDTH = 14
 _MOST_ROWS = 8
@@ -169,11 +169,9 @@ def _list_facts(info: ReportInfo) -> Iterator[tuple[str, str]]:
     ranks = info.roster.select("rank", "rank_source").drop_nulls().unique()
     if len(ranks) == 1:
         yield "rank", f"{ranks['rank'][0]} (from {ranks['rank_source'][0]})"
-    utc_ns = session.utc_epoch_ns
     started = "unknown"
-    if utc_ns is not None:
-        second = datetime.fromtimestamp(utc_ns // NS_PER_S, UTC)
-        started = f"{second:%Y-%m-%d %H:%M:%S}.{utc_ns % NS_PER_S // NS_PER_MS:03d} UTC"
+    if session.utc_epoch_ns is not None:
+        started = f"{format_utc(session.utc_epoch_ns)[:23].replace('T', ' ')} UTC"  # to the millisecond
     yield "started", started
     if contents.start_ns is not None and contents.end_ns is not None:
         note = "" if contents.has_capture else ", from the first to the last event"

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import groupby
+from itertools import chain, count, groupby
 from pathlib import Path
 from urllib.parse import quote
 
@@ -77,10 +77,8 @@ def name_files(titles: Sequence[str]) -> list[str]:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "_", title).lstrip("._-")[:_NAME_CHARS].rstrip("._-") or "trace"
         if _RESERVED.match(stem):
             stem = f"_{stem}"
-        name, number = stem, 1
-        while name.lower() in used:
-            number += 1
-            name = f"{stem}-{number}"
+        numbered = chain([stem], (f"{stem}-{number}" for number in count(2)))
+        name = next(name for name in numbered if name.lower() not in used)
         used.add(name.lower())
         names.append(f"{name}.pftrace")
     return names

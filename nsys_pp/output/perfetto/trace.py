@@ -487,7 +487,7 @@ class _Field(Struct, frozen=True):
     values: Array
     present: Bools | None = None  # mask of the values that are not null; None: all of them
     rows: Int64s | None = None  # of the values, for each row of the batch; None: in order
-    is_raw: bool = False  # 8 bytes as they are
+    is_raw: bool = False  # 8 bytes as they are, also of integers
     argument: int = 0  # number of the argument's name; 0: the field is no argument
 
     def find_present(self, first: int, stop: int) -> Bools | None:
@@ -622,7 +622,7 @@ def _prepare(
         events = Events(times_ns=times, begin_index=np.arange(len(times)))
     if kind == "counter":
         values, _ = columns.find_values("value")
-        fields, interned = [_Field(TrackEvent.COUNTER_DOUBLE, values, rows=rows, is_raw=True)], b""
+        fields, interned = [_Field(TrackEvent.COUNTER_DOUBLE, values, rows=rows)], b""
     else:
         fields, interned = _collect_fields(columns, rows, SLICES if kind == "slices" else MARK_POINTS)
     deltas_ns = np.diff(events.times_ns, prepend=base_ns)
@@ -660,8 +660,8 @@ def _collect_fields(columns: FrameColumns, rows: Int64s, schema: pl.Schema) -> t
             values = words[name]
             fields.append(_Field(Annotation.STRING_IID, values, values > 0, argument=argument))
         elif name in dtypes:
-            is_raw, number = dtypes[name].is_float(), _find_kind(dtypes[name])
-            fields.append(_Field(number, *columns.find_values(name), rows, is_raw=is_raw, argument=argument))
+            number = _find_kind(dtypes[name])
+            fields.append(_Field(number, *columns.find_values(name), rows, argument=argument))
     tables = {
         InternedData.EVENT_NAMES: event_names,
         InternedData.CORRELATION_STRINGS: perfetto_seeds(keys),

@@ -20,7 +20,6 @@ class Format(Struct, frozen=True, kw_only=True):
     """A file format of tables.
 
     Attributes:
-        name: Value of `--format`.
         suffixes: File name extensions; files in a folder have the first one.
         write: Function that writes `Content` to a new file.
         text: Function that formats `Content` as text; None: the format is binary and cannot be printed.
@@ -28,7 +27,6 @@ class Format(Struct, frozen=True, kw_only=True):
         is_data: It has exact values under the names of columns; otherwise headings and readable units.
     """
 
-    name: str
     suffixes: tuple[str, ...]
     write: Callable[[Any, Path], None]
     text: Callable[[Any], str] | None = None
@@ -40,33 +38,28 @@ def _find(name: str) -> Callable[..., Any]:
     return import_on_call(f"nsys_pp.output.tables.formats:{name}")
 
 
-# File formats by name.
+# File formats by name, the value of `--format`.
 FORMATS: Mapping[str, Format] = {
-    one.name: one
-    for one in (
-        Format(name="parquet", suffixes=(".parquet",), write=_find("write_parquet")),
-        Format(name="csv", suffixes=(".csv",), write=_find("write_csv"), text=_find("format_csv")),
-        Format(
-            name="json",
-            suffixes=(".json",),
-            write=partial(_find("write_text"), text=_find("format_json")),
-            text=_find("format_json"),
-            holds_many=True,
-        ),
-        Format(name="sqlite", suffixes=(".sqlite", ".db"), write=_find("write_sqlite"), holds_many=True),
-        Format(
-            name="markdown",
-            suffixes=(".md",),
-            write=partial(_find("write_text"), text=_find("format_markdown")),
-            text=_find("format_markdown"),
-            holds_many=True,
-            is_data=False,
-        ),
-    )
+    "parquet": Format(suffixes=(".parquet",), write=_find("write_parquet")),
+    "csv": Format(suffixes=(".csv",), write=_find("write_csv"), text=_find("format_csv")),
+    "json": Format(
+        suffixes=(".json",),
+        write=partial(_find("write_text"), text=_find("format_json")),
+        text=_find("format_json"),
+        holds_many=True,
+    ),
+    "sqlite": Format(suffixes=(".sqlite", ".db"), write=_find("write_sqlite"), holds_many=True),
+    "markdown": Format(
+        suffixes=(".md",),
+        write=partial(_find("write_text"), text=_find("format_markdown")),
+        text=_find("format_markdown"),
+        holds_many=True,
+        is_data=False,
+    ),
 }
 
 # Names of formats by file name extension.
-SUFFIXES: Mapping[str, str] = {suffix: one.name for one in FORMATS.values() for suffix in one.suffixes}
+SUFFIXES: Mapping[str, str] = {suffix: name for name, one in FORMATS.items() for suffix in one.suffixes}
 
 
 def is_one_file(path: Path) -> bool:

@@ -600,12 +600,11 @@ def sort_table(filled: FilledTable, sort: str | None) -> pl.DataFrame:
 
 def _choose_columns(rows: pl.DataFrame, columns: list[Column]) -> list[Column]:
     """Drop columns with only nulls, and optional ones with a single value; group columns are kept."""
-    leading = True
-    chosen = []
-    for column in columns:
-        leading = leading and column.is_group
+    groups = [*takewhile(lambda column: column.is_group, columns)]
+
+    def is_shown(column: Column) -> bool:
         values = rows[column.name]
-        is_empty = values.null_count() == len(values) and not (leading or column.null_text)
-        if not (is_empty or (column.is_optional and values.n_unique() < 2)):
-            chosen.append(column)
-    return chosen or columns
+        is_empty = values.null_count() == len(values) and not (column in groups or column.null_text)
+        return not (is_empty or (column.is_optional and values.n_unique() < 2))
+
+    return [*filter(is_shown, columns)] or columns

@@ -18,7 +18,7 @@ processes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import polars as pl
@@ -589,12 +589,8 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
 
 def round_up(length_ns: int) -> int:
     """Round up to 1, 2 or 5 times a power of ten."""
-    power = 1
-    while True:
-        for factor in (1, 2, 5):
-            if factor * power >= length_ns:
-                return factor * power
-        power *= 10
+    lengths: Iterator[int] = (factor * 10**power for power in count() for factor in (1, 2, 5))
+    return next(length for length in lengths if length >= length_ns)
 
 
 def summarise_metrics(metrics: Iterable[SampledMetric]) -> tuple[SampledMetric, ...]:
