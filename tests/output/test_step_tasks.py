@@ -18,6 +18,7 @@ from msgspec import structs
 
 from nsys_pp.errors import NsysPPError, OutputError, ReportError
 from nsys_pp.frames.training import RUN_JOBS, Training
+from nsys_pp.output.formats import ExportedFile
 from nsys_pp.output.other.step_tasks import (
     ENDING,
     STEP_TASKS,
@@ -82,10 +83,8 @@ def report(tmp_path: Path) -> Path:
 
 
 def test_the_first_four_columns_are_those_of_msprof(tmp_path: Path) -> None:
-    ((_, copy, _),) = write_step_tasks(
-        TRAINING, [(REPORTS[2], 2, jobs_of(TRAINING, 2))], tmp_path, force=False
-    )
-    columns = [row[1:3] for row in select(copy, "PRAGMA table_info(StepTaskInfo)")]
+    (file,) = write_step_tasks(TRAINING, [(REPORTS[2], jobs_of(TRAINING, 2))], tmp_path, force=False)
+    columns = [row[1:3] for row in select(file.path, "PRAGMA table_info(StepTaskInfo)")]
     assert columns == [
         *(("name", "TEXT"), ("startNs", "INTEGER"), ("endNs", "INTEGER"), ("type", "INTEGER")),
         *(("kind", "TEXT"), ("micro_batch", "INTEGER"), ("chunk", "INTEGER"), ("stage", "INTEGER")),
@@ -95,12 +94,11 @@ def test_the_first_four_columns_are_those_of_msprof(tmp_path: Path) -> None:
 
 
 def test_every_job_has_a_row_on_the_clock_of_its_report(tmp_path: Path) -> None:
-    reports = [(path, number, jobs_of(TRAINING, number)) for number, path in enumerate(REPORTS)]
-    for (_, copy, count), (source, number, jobs) in zip(
-        write_step_tasks(TRAINING, reports, tmp_path, force=False), reports, strict=True
-    ):
-        rows = read_table(copy)
-        assert len(rows) == count == len(jobs) == 48
+    reports = [(path, jobs_of(TRAINING, number)) for number, path in enumerate(REPORTS)]
+    written = write_step_tasks(TRAINING, reports, tmp_path, force=False)
+    for number, (file, (source, jobs)) in enumerate(zip(written, reports, strict=True)):
+        rows = read_table(file.path)
+        assert len(rows) == file.row_count == len(jobs) == 48
         lane = TRAINING.lanes.row(by_predicate=pl.col("report") == number, named=True)
         assert source.stem == lane["label"].replace(" ", "")
         for row, job in zip(rows, jobs.sort("start_ns").iter_rows(named=True), strict=True):
@@ -126,14 +124,12 @@ def test_every_job_has_a_row_on_the_clock_of_its_report(tmp_path: Path) -> None:
 
 def test_a_copy_holds_all_else_of_the_report(tmp_path: Path) -> None:
     before = REPORTS[0].read_bytes()
-    ((source, copy, _),) = write_step_tasks(
-        TRAINING, [(REPORTS[0], 0, jobs_of(TRAINING, 0))], tmp_path, force=False
-    )
-    assert source == REPORTS[0]
-    assert copy == tmp_path / f"rank2{ENDING}"
-    assert [*tmp_path.iterdir()] == [copy]
+    (file,) = write_step_tasks(TRAINING, [(REPORTS[0], jobs_of(TRAINING, 0))], tmp_path, force=False)
+    assert file.source == REPORTS[0]
+    assert file.path == tmp_path / f"rank2{ENDING}"
+    assert [*tmp_path.iterdir()] == [file.path]
     assert REPORTS[0].read_bytes() == before
-    assert [line for line in dump(copy) if "StepTaskInfo" not in line] == dump(REPORTS[0])
+    assert [line for line in dump(file.path) if "StepTaskInfo" not in line] == dump(REPORTS[0])
 
 
 def test_jobs_of_dualpipev_have_its_labels_and_phases() -> None:
@@ -155,29 +151,31 @@ def test_reports_of_one_name_keep_their_folders(tmp_path: Path) -> None:
         (tmp_path / "run" / node).mkdir(parents=True)
         shutil.copy(REPORTS[0], tmp_path / "run" / node / "r.sqlite")
     reports = [
-        (tmp_path / "run" / node / "r.sqlite", number, jobs_of(TRAINING, number))
+        (tmp_path / "run" / node / "r.sqlite", jobs_of(TRAINING, number))
         for number, node in enumerate(("node1", "node2"))
     ]
     done = write_step_tasks(TRAINING, reports, tmp_path / "out", force=False)
-    assert [copy for _, copy, _ in done] == [
+    assert [file.path for file in done] == [
         tmp_path / "out" / node / f"r{ENDING}" for node in ("node1", "node2")
     ]
-    assert [read_table(copy)[0]["rank"] for _, copy, _ in done] == [2, 3]
+    assert [read_table(file.path)[0]["rank"] for file in done] == [2, 3]
 
 
 def test_copies_that_are_there_stay_without_force(tmp_path: Path) -> None:
     (tmp_path / f"rank2{ENDING}").write_text("mine")
     with pytest.raises(OutputError, match="exists"):
-        write_step_tasks(TRAINING, [(REPORTS[0], 0, jobs_of(TRAINING, 0))], tmp_path, force=False)
+        write_step_tasks(TRAINING, [(REPORTS[0], jobs_of(TRAINING, 0))], tmp_path, force=False)
     assert (tmp_path / f"rank2{ENDING}").read_text() == "mine"
 
 
 def test_a_report_itself_is_written_where_that_is_asked_for(report: Path) -> None:
     before = dump(report)
     jobs = jobs_of(TRAINING, 2)
-    assert write_step_tasks(TRAINING, [(report, 2, jobs)], None, force=False) == [(report, report, 48)]
+    assert write_step_tasks(TRAINING, [(report, jobs)], None, force=False) == [
+        ExportedFile(path=report, row_count=48, source=report)
+    ]
     assert len(read_table(report)) == 48
-    write_step_tasks(TRAINING, [(report, 2, jobs.head(5))], None, force=False)
+    write_step_tasks(TRAINING, [(report, jobs.head(5))], None, force=False)
     assert len(read_table(report)) == 5, "an earlier table is replaced"
     assert [line for line in dump(report) if "StepTaskInfo" not in line] == before
     assert [*report.parent.iterdir()] == [report]
@@ -191,12 +189,10 @@ def test_a_report_in_write_ahead_mode_stays_whole(report: Path, tmp_path: Path, 
         other.commit()
         assert report.with_name("rank0.sqlite-wal").stat().st_size
         folder = None if in_place else tmp_path / "out"
-        ((_, written, _),) = write_step_tasks(
-            TRAINING, [(report, 2, jobs_of(TRAINING, 2))], folder, force=False
-        )
-        assert len(read_table(written)) == 48
-        assert any("CREATE TABLE late" in line for line in dump(written))
-    assert [*written.parent.iterdir()] == [written]
+        (file,) = write_step_tasks(TRAINING, [(report, jobs_of(TRAINING, 2))], folder, force=False)
+        assert len(read_table(file.path)) == 48
+        assert any("CREATE TABLE late" in line for line in dump(file.path))
+    assert [*file.path.parent.iterdir()] == [file.path]
 
 
 class Broken:
@@ -212,12 +208,12 @@ def test_an_end_on_the_way_leaves_what_was_there(
     report: Path, tmp_path: Path, in_place: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = jobs_of(TRAINING, 2)
-    write_step_tasks(TRAINING, [(report, 2, jobs.head(5))], None, force=False)
+    write_step_tasks(TRAINING, [(report, jobs.head(5))], None, force=False)
     before = dump(report)
     monkeypatch.setattr(pl.DataFrame, "rows", lambda _: Broken())
     folder = None if in_place else tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        write_step_tasks(TRAINING, [(report, 2, jobs)], folder, force=False)
+        write_step_tasks(TRAINING, [(report, jobs)], folder, force=False)
     assert dump(report) == before
     assert [*report.parent.iterdir()] == [report]
     assert not any((tmp_path / "out").glob("*"))
@@ -228,7 +224,7 @@ def test_a_report_that_another_program_writes_is_refused(report: Path) -> None:
     with closing(sqlite3.connect(report)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(ReportError, match="is being written by another program"):
-            write_step_tasks(TRAINING, [(report, 2, jobs_of(TRAINING, 2))], None, force=False)
+            write_step_tasks(TRAINING, [(report, jobs_of(TRAINING, 2))], None, force=False)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +243,7 @@ def test_what_is_no_sqlite_export_is_refused_before_anything_is_written(
 ) -> None:
     path = tmp_path / name
     make(path)
-    reports = [(REPORTS[0], 0, jobs_of(TRAINING, 0)), (path, 1, jobs_of(TRAINING, 1))]
+    reports = [(REPORTS[0], jobs_of(TRAINING, 0)), (path, jobs_of(TRAINING, 1))]
     with pytest.raises(NsysPPError, match=words) as caught:
         write_step_tasks(TRAINING, reports, tmp_path / "out", force=False)
     assert str(path) in caught.value.message
@@ -257,7 +253,7 @@ def test_what_is_no_sqlite_export_is_refused_before_anything_is_written(
 def test_a_damaged_report_is_refused(report: Path, tmp_path: Path) -> None:
     report.write_bytes(report.read_bytes()[:4096] + b"\xff" * 4096)
     with pytest.raises(ReportError, match=r"is damaged|cannot be used"):
-        write_step_tasks(TRAINING, [(report, 2, jobs_of(TRAINING, 2))], tmp_path / "out", force=False)
+        write_step_tasks(TRAINING, [(report, jobs_of(TRAINING, 2))], tmp_path / "out", force=False)
     assert not any((tmp_path / "out").glob("*"))
 
 
@@ -265,11 +261,11 @@ def test_a_read_only_report_is_not_written_but_copied(report: Path, tmp_path: Pa
     report.chmod(0o444)
     jobs = jobs_of(TRAINING, 2)
     with pytest.raises(ReportError, match="it is read-only") as caught:
-        write_step_tasks(TRAINING, [(report, 2, jobs)], None, force=False)
+        write_step_tasks(TRAINING, [(report, jobs)], None, force=False)
     assert "--steptask" in (caught.value.hint or "")
-    ((_, copy, _),) = write_step_tasks(TRAINING, [(report, 2, jobs)], tmp_path / "out", force=False)
-    assert len(read_table(copy)) == 48
-    assert os.access(copy, os.W_OK)
+    (file,) = write_step_tasks(TRAINING, [(report, jobs)], tmp_path / "out", force=False)
+    assert len(read_table(file.path)) == 48
+    assert os.access(file.path, os.W_OK)
 
 
 # what msprof-analyze 8 searches: folders whose names end so, at most five levels deep, and databases in their
@@ -282,8 +278,9 @@ DATABASE = re.compile(r"^ascend_pytorch_profiler(?:_(\d+))?\.db$")
 
 def test_each_rank_has_a_database_on_one_clock_where_msprof_analyze_looks(tmp_path: Path) -> None:
     written = write_rank_databases(TRAINING, tmp_path, force=False)
-    assert sorted(path for path, _ in written) == sorted(tmp_path.rglob("*.db"))
-    for (path, count), lane in zip(written, TRAINING.lanes.sort("rank").iter_rows(named=True), strict=True):
+    assert sorted(file.path for file in written) == sorted(tmp_path.rglob("*.db"))
+    for file, lane in zip(written, TRAINING.lanes.sort("rank").iter_rows(named=True), strict=True):
+        path = file.path
         assert int(DATABASE.match(path.name)[1]) == lane["rank"]  # type: ignore[index]
         assert path.parent.name == "ASCEND_PROFILER_OUTPUT"
         assert FOLDER.match(path.parent.parent.name)
@@ -294,4 +291,4 @@ def test_each_rank_has_a_database_on_one_clock_where_msprof_analyze_looks(tmp_pa
         assert {(row["startNs"], row["endNs"], row["rank"]) for row in rows} <= {
             (*span, lane["rank"]) for span in spans
         }
-        assert len(rows) == count > 0
+        assert len(rows) == file.row_count > 0

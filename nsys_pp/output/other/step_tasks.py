@@ -119,11 +119,11 @@ def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
 
 def write_step_tasks(
     training: Training,
-    reports: Sequence[tuple[Path, int, pl.DataFrame]],
+    reports: Sequence[tuple[Path, pl.DataFrame]],
     folder: Path | None,
     *,
     force: bool,
-) -> list[tuple[Path, Path, int]]:
+) -> list[ExportedFile]:
     """Write `StepTaskInfo` of each report, into copies or in place.
 
     A copy appears whole or not at all. In place, a report has either the whole new table or its previous
@@ -131,22 +131,22 @@ def write_step_tasks(
 
     Args:
         training: The run.
-        reports: Path of each, its number in `LANES.report`, and its jobs as `describe_step_tasks`
-            needs them. Several ranks of a report differ in `rank` and `device`.
+        reports: Path of each, and its jobs as `describe_step_tasks` needs them. Several ranks of a report
+            differ in `rank` and `device`.
         folder: Folder of the copies `<report>.steptask.db`, with the subfolders of the reports if names
             repeat; None writes into the reports.
         force: Replace existing copies.
 
     Returns:
-        Per report: its path, the file with the table, and its row count.
+        The file with the table of each report.
 
     Raises:
         ReportError: A report is not a SQLite export, is read-only, damaged, or locked by another program.
         OutputError: A copy cannot be written.
     """
-    targets = plan_step_tasks(folder, inputs=[source for source, _, _ in reports], force=force)
+    targets = plan_step_tasks(folder, inputs=[source for source, _ in reports], force=force)
     done = []
-    for (source, _, jobs), target in zip(reports, targets, strict=True):
+    for (source, jobs), target in zip(reports, targets, strict=True):
         tasks = describe_step_tasks(training, jobs)
         if folder is None:
             with translate_errors(source):
@@ -155,7 +155,7 @@ def write_step_tasks(
             with replace_file(target, force=force, copied_from=source) as copy:
                 copy_report(source, copy)
                 add_table(copy, tasks, copied_from=source)
-        done.append((source, target, len(tasks)))
+        done.append(ExportedFile(path=target, row_count=len(tasks), source=source))
     return done
 
 
@@ -326,7 +326,7 @@ def _explained(path: Path) -> Iterator[None]:
         ) from None
 
 
-def write_rank_databases(training: Training, folder: Path, *, force: bool) -> list[tuple[Path, int]]:
+def write_rank_databases(training: Training, folder: Path, *, force: bool) -> list[ExportedFile]:
     """Write a database with `StepTaskInfo` for each rank.
 
     Args:
@@ -335,7 +335,7 @@ def write_rank_databases(training: Training, folder: Path, *, force: bool) -> li
         force: Replace existing databases.
 
     Returns:
-        Path and row count of each database, by rank. Empty where no rank is known.
+        The databases, by rank. Empty where no rank is known.
 
     Raises:
         OutputError: A database exists, or cannot be written.
@@ -347,7 +347,7 @@ def write_rank_databases(training: Training, folder: Path, *, force: bool) -> li
         own = tasks.filter(rank=rank)
         with replace_file(path, force=force) as target:
             add_table(target, own, copied_from=path)
-        written.append((path, len(own)))
+        written.append(ExportedFile(path=path, row_count=len(own)))
     return written
 
 
@@ -380,12 +380,10 @@ def export_step_tasks(training: Training, folder: Path | None, options: ExportOp
     """
     if folder is not None:
         plan_rank_databases(training, folder, force=options.force)
-    reports = [(source.path, source.report, _find_jobs(training, source)) for source in options.sources]
-    written = write_step_tasks(training, reports, folder, force=options.force)
-    files = [ExportedFile(path=path, row_count=count, source=report) for report, path, count in written]
+    reports = [(source.path, _find_jobs(training, source)) for source in options.sources]
+    files = write_step_tasks(training, reports, folder, force=options.force)
     if folder is not None:
-        of_ranks = write_rank_databases(training, folder, force=options.force)
-        files += [ExportedFile(path=path, row_count=count) for path, count in of_ranks]
+        files += write_rank_databases(training, folder, force=options.force)
     return ExportResult(files=tuple(files))
 
 
