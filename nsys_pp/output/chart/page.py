@@ -285,25 +285,24 @@ def pack_column(values: pl.Series) -> dict[str, Any]:
     Raises:
         ValueError: An integer is too large for a double.
     """
-    missing: dict[str, Any] = {}
-    if values.dtype.is_float():
+    name, null = "f64", -1
+    if not values.dtype.is_float():
+        values = values.cast(pl.Int64)
+        present = values.drop_nulls().to_numpy()
+        low, high = int(present.min(initial=0)), int(present.max(initial=0))
         if values.null_count():
-            missing = {"missing": -1}
-        return {"type": "f64", "data": _encode(values.fill_null(-1).to_numpy().astype("<f8")), **missing}
-    whole = values.cast(pl.Int64)
-    present = whole.drop_nulls().to_numpy()
-    low, high = int(present.min(initial=0)), int(present.max(initial=0))
-    if whole.null_count():
-        low -= 1
-        missing = {"missing": low}
-        whole = whole.fill_null(low)
-    if max(-low, high) > _EXACT:
-        raise ValueError(f"{max(-low, high)} is too large to be exact in a page")
-    for name, dtype in _TYPES.items():
-        limits = np.iinfo(dtype)
-        if limits.min <= low and high <= limits.max:
-            return {"type": name, "data": _encode(whole.to_numpy().astype(dtype)), **missing}
-    return {"type": "f64", "data": _encode(whole.to_numpy().astype("<f8")), **missing}
+            low = null = low - 1
+        if max(-low, high) > _EXACT:
+            raise ValueError(f"{max(-low, high)} is too large to be exact in a page")
+        fitting = (
+            one
+            for one, limits in zip(_TYPES, map(np.iinfo, _TYPES.values()), strict=True)
+            if limits.min <= low and high <= limits.max
+        )
+        name = next(fitting, "f64")
+    packed = values.fill_null(null).to_numpy().astype(_TYPES.get(name, np.dtype("<f8")))
+    missing = {"missing": null} if values.null_count() else {}
+    return {"type": name, "data": base64.b64encode(packed.tobytes()).decode("ascii"), **missing}
 
 
 def round_exact(values: pl.Series) -> pl.Series:
@@ -323,7 +322,3 @@ def pack_strings(values: pl.Series) -> tuple[list[str], pl.Series]:
     return strings.to_list(), filled.replace_strict(
         strings, pl.int_range(strings.len(), eager=True), return_dtype=pl.UInt32
     )
-
-
-def _encode(array: np.ndarray[Any, Any]) -> str:
-    return base64.b64encode(array.tobytes()).decode("ascii")

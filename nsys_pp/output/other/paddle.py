@@ -418,10 +418,12 @@ def find_missing(
         listed = ", ".join(map(str, missing[:_RANK_LIMIT])) + ", ..." * (len(missing) > _RANK_LIMIT)
         notes.append(f"there is no report of rank {listed}")
     present = _group_lanes(lanes)
-    for machine in sorted({*lanes["machine"].fill_null("")}, key=natural_key):
-        for device in devices or ():
-            if (machine, device) not in present:
-                notes.append(f"there is no report of GPU {device} of `{machine}`")
+    notes += [
+        f"there is no report of GPU {device} of `{machine}`"
+        for machine in sorted({*lanes["machine"].fill_null("")}, key=natural_key)
+        for device in devices or ()
+        if (machine, device) not in present
+    ]
     busy = {*jobs["lane"]}
     notes += [f"`{row.text}` has no jobs" for row in rows if row.lane not in busy]
     return notes

@@ -156,18 +156,16 @@ def hoist(
         moved_tracks[new] = replace(track, name=name, rank=number, description="; ".join(filter(None, texts)))
     moved_leaves = {_move(path, new_paths): list(uuids) for path, uuids in leaves.items()}
     drawn = arrange(moved_tracks, moved_leaves)
-    is_bare = {path for path in new_paths.values() if path not in moved_leaves}
+    titles = {new_paths[path][0]: name for path, name in outermost.items()}
     children = [track for track in drawn if len(track.path) == 2 and track.path in moved_leaves]
     for child in sorted(children, key=lambda child: child.counter_unit is not None):  # else the first counter
         row = child.path[:1]
-        if row in is_bare:
-            is_bare.remove(row)
+        if row[0] in titles and row not in moved_leaves:
             moved_leaves[row] = moved_leaves.pop(child.path)
             facts = filter(None, [f"{SHOWS}{child.name}", child.description, moved_tracks[row].description])
             moved_tracks[row] = replace(
                 moved_tracks[row], description="; ".join(facts), counter_unit=child.counter_unit
             )
-    titles = {new_paths[path][0]: name for path, name in outermost.items()}
     for path, track in moved_tracks.items():
         if len(path) > 1 and path[0] in titles:  # the row around it may be out of view
             texts = [titles[path[0]], track.description]

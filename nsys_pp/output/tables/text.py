@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain, takewhile
+from itertools import accumulate, chain, takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -49,12 +49,8 @@ def _find_parameters(name: str) -> int:
     """
     if not name.endswith(")"):
         return -1
-    depth = 0
-    for position in range(len(name) - 1, -1, -1):
-        depth += (name[position] == ")") - (name[position] == "(")
-        if depth == 0:
-            return position
-    return -1
+    depths = accumulate((letter == ")") - (letter == "(") for letter in reversed(name))
+    return next((len(name) - back for back, depth in enumerate(depths, 1) if depth == 0), -1)
 
 
 TIME_UNITS: Mapping[str, int] = {"s": NS_PER_S, "ms": NS_PER_MS, "us": NS_PER_US, "ns": 1}
