@@ -495,18 +495,17 @@ def _draw_stragglers(source: PageSource) -> Drawn:
     least = max(LEAST_SCALE, *frame["excess_fraction"].drop_nulls())  # one scale for all kinds
     for kind, what in _PEERS.items():
         rows = frame.filter(what=kind).sort("excess_fraction", descending=True, nulls_last=True)
-        if kind == "link" and not (rows["is_slow"] | (rows["excess_fraction"] >= _LEAST_EXCESS)).any():
-            continue
-        drawn.append(
-            draw_rows(
-                rows,
-                lambda row: _draw_straggler(source, row),
-                caption=f"{what}, relative to the peers{{of}}",
-                most=_FEW,
-                order="slowest",
-                least=least,
+        if kind != "link" or (rows["is_slow"] | (rows["excess_fraction"] >= _LEAST_EXCESS)).any():
+            drawn.append(
+                draw_rows(
+                    rows,
+                    lambda row: _draw_straggler(source, row),
+                    caption=f"{what}, relative to the peers{{of}}",
+                    most=_FEW,
+                    order="slowest",
+                    least=least,
+                )
             )
-        )
     return Drawn(html="".join(drawn))
 
 

@@ -37,9 +37,7 @@ def select_data(content: Content) -> dict[str, pl.DataFrame]:
     Tables that could not be built are left out.
     """
     frames = {}
-    for filled in content.tables:
-        if not filled.frame.width:
-            continue
+    for filled in [one for one in content.tables if one.frame.width]:
         frame = sort_table(filled, content.sort)
         frame = frame.filter(mark_first_rows(frame, filled.table, limit=content.limit))
         frame = frame if content.unit is None else convert_times(frame, content.unit)

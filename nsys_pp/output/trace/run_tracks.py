@@ -107,12 +107,11 @@ def draw_training(
     for lane, gpu_row in gpu_rows.items():
         drawing = drawings[gpu_row.machine]
         for kind, rank in ranks.items():
-            if lane not in rows[kind]:
-                continue
-            name = kind if lane_counts[gpu_row] == 1 else f"{kind} of {labels[lane]}"
-            path = (gpu_row.row, name)
-            drawing.tracks.append(Track(path=path, name=name, rank=rank + lane))
-            drawing.subtracks.extend(replace(subtrack, track=path) for subtrack in rows[kind][lane])
+            if lane in rows[kind]:
+                name = kind if lane_counts[gpu_row] == 1 else f"{kind} of {labels[lane]}"
+                path = (gpu_row.row, name)
+                drawing.tracks.append(Track(path=path, name=name, rank=rank + lane))
+                drawing.subtracks.extend(replace(subtrack, track=path) for subtrack in rows[kind][lane])
     _draw_run(training, span_steps(steps), drawings[RUN], is_drawn)
     return {machine: drawing for machine, drawing in drawings.items() if drawing.subtracks}
 
@@ -355,8 +354,6 @@ def draw_mpi_messages(
     Returns:
         Drawings by report; empty without messages.
     """
-    if messages.is_empty():
-        return {}
     slices = _build_slices(messages.hstack(pairs)).filter(_overlaps(start_ns, end_ns))
     drawings = {}
     for (report,), of_report in sorted(slices.partition_by("report", as_dict=True).items()):
