@@ -61,19 +61,15 @@ def list_process_devices(identities: Sequence[Identity]) -> list[ProcessDevice]:
     ]
 
 
-def find_repeated(identities: Sequence[Identity]) -> list[tuple[int, int]]:
+def find_repeated(identities: Sequence[Identity]) -> dict[int, int]:
     """Find recordings that occur more than once.
 
     Returns:
-        Pairs of indices of `identities`: the repeated one, and its first occurrence.
+        Index of the first occurrence, by the indices of the repeated ones.
     """
-    first: dict[int, int] = {}
-    pairs = []
-    for index, identity in enumerate(identities):
-        earlier = first.setdefault(identity.fingerprint, index)
-        if earlier != index:
-            pairs.append((index, earlier))
-    return pairs
+    marks = [identity.fingerprint for identity in identities]
+    first = {mark: index for index, mark in reversed([*enumerate(marks)])}
+    return {index: first[mark] for index, mark in enumerate(marks) if first[mark] != index}
 
 
 def gpu_processes(identity: Identity) -> list[int]:

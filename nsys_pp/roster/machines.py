@@ -137,9 +137,7 @@ def _contest(devices: list[_Device]) -> list[_Device]:
 def _find_bus(device: _Device, buses: dict[str, set[str]]) -> _Device:
     """Find the bus location in other reports, by uuid or by the number in the list of visible devices."""
     gpu = device.gpu
-    bus = gpu.bus_location
-    if bus is None:
-        bus = next((bus for bus, uuids in buses.items() if gpu.uuid in uuids), None)
+    bus = gpu.bus_location or next((bus for bus, uuids in buses.items() if gpu.uuid in uuids), None)
     if bus is None and gpu.uuid is None and device.listed is not None and device.listed < len(buses):
         bus = [*buses][device.listed]
     return replace(device, gpu=replace(gpu, bus_location=bus))
@@ -242,7 +240,6 @@ class Machine(Struct, frozen=True, kw_only=True):
 
     label: str  # unique
     source: str  # of the label: "hostname", "hardware id", "folder", "GPU uuids", "file name", ...
-    hostname: str | None
     reports: tuple[int, ...]  # indices
 
 
@@ -276,9 +273,7 @@ def find_machines(identities: Sequence[Identity]) -> list[Machine]:
     by_name: dict[str, list[_Facts]] = {}
     for group in groups:
         by_name.setdefault(_name_machine(group)[0], []).append(group)
-    machines: list[Machine] = []
-    for name, groups in by_name.items():
-        machines += _label(name, _merge(groups))
+    machines = [machine for name, groups in by_name.items() for machine in _label(name, _merge(groups))]
     return sorted(machines, key=lambda machine: (natural_key(machine.label), machine.label))
 
 
@@ -357,10 +352,11 @@ def _merge(groups: list[_Facts]) -> list[_Facts]:
     np.fill_diagonal(fits, 0)
     # fits two groups that contradict each other
     is_ambiguous = ((fits @ contradicts) * fits).any(axis=1)
-    merged: list[_Facts] = []
-    for side in (np.flatnonzero(~is_ambiguous), np.flatnonzero(is_ambiguous)):
-        merged += _merge_equal([groups[index] for index in side], fits[np.ix_(side, side)])
-    return merged
+    return [
+        merged
+        for side in (np.flatnonzero(~is_ambiguous), np.flatnonzero(is_ambiguous))
+        for merged in _merge_equal([groups[index] for index in side], fits[np.ix_(side, side)])
+    ]
 
 
 def _merge_equal(members: list[_Facts], fits: NDArray[np.float32]) -> list[_Facts]:
@@ -415,16 +411,21 @@ def _name_machine(facts: _Facts) -> tuple[str, str]:
 def _label(name: str, machines: list[_Facts]) -> list[Machine]:
     """Label machines of one name; several ones by a fact that distinguishes each, else by number."""
     if len(machines) == 1:
-        return [_machine(machines[0], name, _name_machine(machines[0])[1])]
+        source = _name_machine(machines[0])[1]
+        return [Machine(label=name, source=source, reports=tuple(sorted(machines[0].reports)))]
     machines = sorted(
         machines, key=lambda machine: min((natural_key(str(path)), str(path)) for path in machine.paths)
     )
     facts = [_find_distinct_fact(own, [other for other in machines if other is not own]) for own in machines]
-    labelled = []
-    for number, (machine, (fact, source)) in enumerate(zip(machines, facts, strict=True), start=1):
-        is_unique = fact and [other for other, _ in facts].count(fact) == 1
-        labelled.append(_machine(machine, f"{name} ({fact if is_unique else number})", source))
-    return labelled
+    counts = Counter(fact for fact, _ in facts)
+    return [
+        Machine(
+            label=f"{name} ({fact if fact and counts[fact] == 1 else number})",
+            source=source,
+            reports=tuple(sorted(machine.reports)),
+        )
+        for number, (machine, (fact, source)) in enumerate(zip(machines, facts, strict=True), start=1)
+    ]
 
 
 def _find_distinct_fact(own: _Facts, others: list[_Facts]) -> tuple[str, str]:
@@ -438,12 +439,3 @@ def _find_distinct_fact(own: _Facts, others: list[_Facts]) -> tuple[str, str]:
             first = min(names, key=lambda name: (natural_key(name), name))
             return (first if kind == "folder" else first[:_SHORT]), kind
     return "", "process ids" if own.processes and own.hostnames else "file name"
-
-
-def _machine(facts: _Facts, label: str, source: str) -> Machine:
-    return Machine(
-        label=label,
-        source=source,
-        hostname=min(facts.hostnames, key=lambda name: (natural_key(name), name), default=None),
-        reports=tuple(sorted(facts.reports)),
-    )

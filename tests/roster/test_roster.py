@@ -311,8 +311,8 @@ def test_two_recordings_have_two(tmp_path: Path) -> None:
 
 def test_real_recordings_are_different(shared_reports: list[Path]) -> None:
     identities = [_identify(path) for path in shared_reports]
-    assert find_repeated(identities) == []
-    assert find_repeated([*identities, identities[3]]) == [(len(identities), 3)]
+    assert find_repeated(identities) == {}
+    assert find_repeated([*identities, identities[3]]) == {len(identities): 3}
 
 
 def test_what_is_known_without_reading_events(tmp_path: Path) -> None:
