@@ -116,11 +116,6 @@ def find_lack(path: Path) -> ReportError | None:
     return None
 
 
-def has_end(path: Path) -> bool:
-    """Return whether the files of a complete report show that it is complete."""
-    return find_reader(path).has_end
-
-
 def read_stamp(path: Path) -> Stamp:
     """Return the values that change while a report is written: names, sizes and times.
 

@@ -50,7 +50,7 @@ from nsys_pp.output.trace.drawing import sequence_id
 from nsys_pp.progress import Progress, Share, follow_stages, report_progress
 from nsys_pp.read import find_reports, is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
-from nsys_pp.read.readers import Stamp, find_lack, has_end, read_stamp
+from nsys_pp.read.readers import Stamp, find_lack, find_reader, read_stamp
 from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import build_roster, find_strangers
 from nsys_pp.run.options import BatchOptions, Inputs, parse_inputs
@@ -376,7 +376,7 @@ def wait_for_reports(
         for path in find_reports(inputs, with_parts=with_parts, absent=absent):
             unchanged_s = now - since.setdefault((path, read_stamp(path)), now)
             lack = find_lack(path)
-            if lack is None and not has_end(path) and unchanged_s < _SETTLED_S:
+            if lack is None and not find_reader(path).has_end and unchanged_s < _SETTLED_S:
                 lack = ReportError(f"`{path}` is still growing", _HINT)
             if lack is None:
                 complete.append(path)
@@ -403,9 +403,9 @@ def wait_for_reports(
             f"{_HINT}, or go on with what is whole with `--keep-going`",
         )
     missing: list[tuple[Path, NsysPPError]] = [
-        (Path(name), ReportError(f"{error.message} {waited}", _HINT)) for name, error in absent.items()
+        *((Path(name), ReportError(f"{error.message} {waited}", _HINT)) for name, error in absent.items()),
+        *incomplete.items(),
     ]
-    missing += incomplete.items()
     if len(complete) + len(incomplete) < count and not absent:  # these do not explain the number of files
         names = [str(name if len(inputs) == 1 else Path(name).absolute()) for name in inputs]
         missing.append((Path(os.path.commonpath(names)), ReportError(summary, _HINT)))
@@ -463,15 +463,11 @@ def skip_repeated(identities: Sequence[Identity], paths: Sequence[Path], batch: 
     Raises:
         ReportError: Two inputs are the same recording.
     """
-    repeated = dict(find_repeated(identities))
+    repeated = find_repeated(identities)
     for again, first in repeated.items():
         text = f"`{paths[first]}` and `{paths[again]}` are the same recording"
         batch.skip(paths[again], ReportError(text, "name each report once"))
     return [index for index in range(len(paths)) if index not in repeated]
-
-
-# Options of a part that tables depend on; the others change its trace alone.
-TABLE_OPTION_NAMES = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 
 
 def read_part_input(
@@ -488,8 +484,8 @@ def read_part_input(
     Raises:
         ReportError: It cannot be read, or another version made it.
     """
-    names = [*IDENTITY_FRAMES, "anchors", "row_counts", *REPORT_FRAMES]
-    names += AGGREGATE_FRAMES if with_aggregates else ()
+    aggregates = AGGREGATE_FRAMES if with_aggregates else ()
+    names = [*IDENTITY_FRAMES, "anchors", "row_counts", *REPORT_FRAMES, *aggregates]
     part = read_part(path, names, version=version("nsys-pp"), optional=[FRAME])
     if checks_frames:
         for name in part.frames:
@@ -522,7 +518,13 @@ def read_inputs(
         ReportError: An input cannot be read, or a part was made with other options.
     """
     parts = read_parts(batch, with_aggregates=with_aggregates)
-    options, parts = settle_part_options(batch, parts, asked, relevant=TABLE_OPTION_NAMES)
+    options, parts = settle_part_options(
+        batch,
+        parts,
+        asked,
+        # tables depend on these; the others change the trace of a part alone
+        relevant=("ops", "scope", "preset", "job_patterns", "step_patterns"),
+    )
     survey = partial(
         survey_report, options=options, nsys=batch.nsys, with_training=True, with_aggregates=with_aggregates
     )

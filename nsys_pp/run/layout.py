@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,14 +164,14 @@ class TraceLayout:
             placement=placement,
         )
 
-    def place_training(self, shown: Mapping[Path, Shown], *, window: Window) -> list[PlacedDrawing]:
+    def place_training(self, shown: Mapping[Path, Shown], *, window: Window) -> Iterator[PlacedDrawing]:
         """Draw the training on the rows of the reports.
 
         Args:
             shown: Reports of the run that are drawn, by path; at least one.
             window: Draw events that overlap it, on the trace's clock.
 
-        Returns:
+        Yields:
             A drawing for the run and for each machine; none without jobs and messages.
         """
         rows = self._list_lane_rows(shown)
@@ -180,7 +180,6 @@ class TraceLayout:
             lane: GpuRow(machine=placement.machine, row=row.name) for lane, (placement, row) in rows.items()
         }
         drawings = draw_training(self._run.training, gpu_rows, start_ns=window.start_ns, end_ns=window.end_ns)
-        placed = []
         for machine, drawing in drawings.items():
             if machine == RUN:
                 names = {
@@ -199,26 +198,30 @@ class TraceLayout:
             else:
                 own = [(placement, row) for placement, row in rows.values() if placement.machine == machine]
                 placement = replace(own[0][0], rows={row.name: row for _, row in own})
-            placed.append(PlacedDrawing(drawing=drawing, placement=replace(placement, clock=Clock.fixed(0))))
-        return placed
+            yield PlacedDrawing(drawing=drawing, placement=replace(placement, clock=Clock.fixed(0)))
 
     def _build_placement(self, recorded: Input, tracks: Iterable[Track]) -> Placement:
         """Name and order the rows of a report: its GPUs, then the other outermost tracks."""
         report = self._report_of[recorded.path]
         clocks = self._run.clocks
         machine, machine_order = self._machine_of[report]
-        rows, names = {}, set()
-        for gpu in self._gpus_of.get(report, []):
-            names.add(gpu["local"])
-            if self._is_included(gpu):
-                rows[gpu["local"]] = self._build_gpu_row(report, gpu)
-        for track in tracks:
-            if len(track.path) == 1 and track.name not in names and not track.name.startswith(GPU_AT):
-                rows[track.name] = Row(name=track.name, order=_CPU_ORDER + track.rank)
+        gpus = {gpu["local"]: gpu for gpu in self._gpus_of.get(report, [])}
         return Placement(
             machine=machine,
             machine_order=machine_order,
-            rows=rows | self._list_rows_elsewhere(machine, tracks),
+            rows={
+                **{
+                    name: self._build_gpu_row(report, gpu)
+                    for name, gpu in gpus.items()
+                    if self._is_included(gpu)
+                },
+                **{
+                    track.name: Row(name=track.name, order=_CPU_ORDER + track.rank)
+                    for track in tracks
+                    if len(track.path) == 1 and track.name not in gpus and not track.name.startswith(GPU_AT)
+                },
+                **self._list_rows_elsewhere(machine, tracks),
+            },
             clock=clocks.clocks[report],
             zero_ns=clocks.zero_ns,
             machine_description=clocks.descriptions.get(machine, ""),
@@ -299,7 +302,7 @@ class TraceLayout:
 
 def count_shown(shown: Sequence[Shown]) -> tuple[int, int]:
     """Count the GPUs that have a subtrack, as rows of the trace, and the slices."""
-    counts = _list_counts(shown)
+    counts = [*_list_counts(shown)]
     gpus = {
         (report.placement.machine, row.name)
         for report, track, _, _ in counts
@@ -313,23 +316,21 @@ def count_events(shown: Sequence[Shown]) -> int:
     return sum(count for _, _, count, _ in _list_counts(shown))
 
 
-def _list_counts(shown: Sequence[Shown]) -> list[tuple[Shown, str, int, bool]]:
-    """List the subtracks of reports.
+def _list_counts(shown: Sequence[Shown]) -> Iterator[tuple[Shown, str, int, bool]]:
+    """Yield the subtracks of reports.
 
     The report, the outermost track, events, and whether these are slices.
     """
-    counts: list[tuple[Shown, str, int, bool]] = []
     for report in shown:
         if isinstance(report, PlacedReport):
-            counts += [
+            yield from (
                 (report, own.track[0], own.rows, own.kind == "slices") for own in report.drawn_subtracks()
-            ]
+            )
         else:
-            counts += [
+            yield from (
                 (report, own.track[0], len(own.rows), own.kind == "slices")
                 for own in report.drawing.subtracks
-            ]
-    return counts
+            )
 
 
 def list_run_gpus(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[int, list[dict[str, Any]]]:

@@ -48,7 +48,6 @@ from nsys_pp.progress import enter_stage
 from nsys_pp.projection.launches import find_launch_devices, match_launches, match_requests
 from nsys_pp.projection.ranges import (
     OPS,
-    count_cross_thread,
     count_projected,
     project_compute,
     project_ranges,
@@ -135,8 +134,10 @@ def _join_links(activities: pl.DataFrame, report: Report) -> pl.DataFrame:
         .with_columns(number=pl.int_range(pl.len()).over("link"))
     )
     unknown, beyond = wait_count - len(arrows), len(arrows.filter(pl.col("number") >= MOST_ARROWS))
-    reasons = [f"{unknown:,} without a known record of the event"] * bool(unknown)
-    reasons += [f"{beyond:,} of records that have {MOST_ARROWS} arrows"] * bool(beyond)
+    reasons = [
+        *[f"{unknown:,} without a known record of the event"] * bool(unknown),
+        *[f"{beyond:,} of records that have {MOST_ARROWS} arrows"] * bool(beyond),
+    ]
     if reasons:
         warnings.warn(
             f"`{report.path}`: no arrow to {unknown + beyond:,} of {format_count(wait_count, 'wait')}"
@@ -252,9 +253,8 @@ def _choose_metrics(
     sampled = tuple(
         replace(metric, samples=window.cut(metric.samples, "time_ns", "time_ns"))
         for metric in report.sampled_metrics
+        if metric.ends_ns is None or "network" in show  # parts have sums of those of networks
     )
-    if "network" not in show:  # parts have sums of them
-        sampled = tuple(metric for metric in sampled if metric.ends_ns is None)
     if "metrics" in show:
         return sampled
     return (
@@ -276,10 +276,9 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
         order of time; intervals without rows are left out.
     """
     ops = report.gpu_ops.filter("is_communication") if detail in ("jobs", "ranges") else report.gpu_ops
-    times = [projections["gpu_start_ns"], ops["start_ns"]]
+    times = [projections["gpu_start_ns"], ops["start_ns"], report.activities["start_ns"]]
     if detail == "cpu":
         times += [report.ranges["start_ns"], report.api_calls["start_ns"]]
-    times += [report.activities["start_ns"]]
     times += [metric.samples["time_ns"] for metric in summarise_metrics(report.sampled_metrics)]
     starts = pl.concat([series.rename("time_ns") for series in times]).drop_nulls()
     time = pl.col("time_ns")
@@ -339,7 +338,7 @@ def project_report(
         launches: `LAUNCHES` of the report; matched here if None.
         waited: Calls that threads waited for; found here if None.
     """
-    crossing = count_cross_thread(report.ranges)
+    crossing = report.ranges["end_thread_key"].count()
     if scope == "thread" and crossing:
         warnings.warn(
             f"`{report.path}`: skipped {crossing:,} ranges that end on another thread than they began"
@@ -391,15 +390,18 @@ def find_links(report: Report, scope: str = "auto") -> Links:
         launches=launches,
         nccl_calls=report.nccl_calls,
     )
-    waited = None
-    if scope == "auto":
-        waited = find_waited_calls(
+    return Links(
+        launches=launches,
+        requests=requests,
+        waited=find_waited_calls(
             report.ranges,
             report.api_calls,
             launches["call_row"].to_numpy(),
             device=find_launch_devices(report.gpu_ops, launches),
         )
-    return Links(launches=launches, requests=requests, waited=waited)
+        if scope == "auto"
+        else None,
+    )
 
 
 def describe_training(
@@ -443,13 +445,9 @@ def describe_training(
     if scope == "auto":  # jobs of several threads count launches of all threads, where they have no row
         threaded = named.filter(pl.col("kind").is_in(THREADED_KINDS))["range_id"]
         left = threaded.filter(~threaded.is_in(projections["range_id"].implode()))
-        if len(left):
-            projections = widen_projections(
-                projections, all_of(_select_ranges(report, left), scope="process")
-            )
+        projections = widen_projections(projections, all_of(_select_ranges(report, left), scope="process"))
         left = threaded.filter(~threaded.is_in(compute["range_id"].implode()))
-        if len(left):
-            compute = widen_projections(compute, compute_of(_select_ranges(report, left), scope="process"))
+        compute = widen_projections(compute, compute_of(_select_ranges(report, left), scope="process"))
     jobs = build_jobs(named, projections=projections, compute=compute, ops=launched_ops)
     halves = split_names(named, rules)
     messages = find_messages(launched_ops, requests=links.requests, jobs=jobs, halves=halves)
@@ -636,9 +634,11 @@ def draw_part(
     )
     frames = {"row_counts": count_report_rows(report, links.launches, projections, options.scope)}
     if with_tables:
-        frames |= _aggregate(report, projections, links, training, options)
-        frames |= summarise_for_part(report, training.frames["steps"])
-        frames |= summarise_network(report, links.requests)
+        frames |= {
+            **_aggregate(report, projections, links, training, options),
+            **summarise_for_part(report, training.frames["steps"]),
+            **summarise_network(report, links.requests),
+        }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the first reading has warned
             frames["bubble_hosts"] = list_bubble_hosts(path, training.frames, nsys=nsys, report=report)

@@ -99,8 +99,8 @@ def list_family_times(report: Report, process_key: int, device_id: int) -> pl.Da
     """
     is_own = (pl.col("process_key") == process_key) & (pl.col("device_id") == device_id)
     ops = report.gpu_ops.filter(is_own, pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS))
-    if len(report.op_details.row):
-        ops = ops.with_columns(name=pl.coalesce(report.op_details.gather("full_name", ops["op_id"]), "name"))
+    full_name = report.op_details.gather("full_name", ops["op_id"])
+    ops = ops.with_columns(name=pl.coalesce(full_name, "name"))
     return (
         classify_operations(ops.select("kind", "name", "is_communication", "start_ns", "end_ns"))
         .with_columns(pl.col("family").cast(pl.String))
@@ -228,9 +228,11 @@ def sum_lanes(
                 .pipe(conform, METRIC_SUMS)
             )
         else:
-            kernels = lane.families
-            if kernels is None:
-                kernels = list_family_times(report, lane.process_key, lane.device_id)
+            kernels = (
+                list_family_times(report, lane.process_key, lane.device_id)
+                if lane.families is None
+                else lane.families
+            )
             measured = pl.concat([measured, measure_families(kernels, steps, lane=lane.lane)])
         sums.append(sum_metrics(measured, own, lane=lane.lane))
     gpus = {metric.gpu: replace(metric, samples=metric.samples.clear()) for metric in metrics}
@@ -562,11 +564,11 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
     items = {
         "range": report.ranges.filter(pl.col("end_thread_key").is_null()),
         "call": _mark_pageable(report),
-    }
-    items |= {
-        activity: calls[row]
-        for activity, row in (("OS call", "OS calls"), ("state", "states"))
-        if row in calls
+        **{
+            activity: calls[row]
+            for activity, row in (("OS call", "OS calls"), ("state", "states"))
+            if row in calls
+        },
     }
     for row in filter(calls.__contains__, ("OS calls", "CUDA call stacks")):
         outlines = calls[row].with_columns(name=_outline_stacks(calls[row]["stack"]).cast(NAME))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def read_metric_sums(run: Run, training: Training) -> pl.DataFrame:
     A GPU's metrics may be in the report of another process of its machine; those of its own report come
     first.
     """
-    return _read_sums(run, _list_lanes(run, training), [recorded.path for recorded in run.inputs], METRICS)
+    return _read_sums(run, [*_list_lanes(run, training)], [recorded.path for recorded in run.inputs], METRICS)
 
 
 def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
@@ -115,13 +115,12 @@ def _read_sums(
     return pl.concat([METRIC_SUMS.to_frame(), *(sums for sums, _ in (*read.values(), *found.values()))])
 
 
-def _list_lanes(run: Run, training: Training) -> list[LaneTimes]:
-    """List the lanes of a run in each of their reports, with intervals on the trace's clock."""
+def _list_lanes(run: Run, training: Training) -> Iterator[LaneTimes]:
+    """Yield the lanes of a run in each of their reports, with intervals on the trace's clock."""
     keys = ["report", "process_key", "device_id"]
     measured = list_measured(training).partition_by("lane", as_dict=True)
     bus = run.roster.select(*keys, bus=pl.col("bus_location").str.to_lowercase()).unique(keys, keep="first")
     lanes = training.lanes.join(bus, on=keys, how="left", maintain_order="left")
-    listed = []
     for row in lanes.select(*keys, "lane", "gpu", "bus").iter_rows(named=True):
         times = measured.get((row["lane"],), MEASURED_TIMES.to_frame())
         for report in run.captures.list_reports(row["report"]):
@@ -129,8 +128,7 @@ def _list_lanes(run: Run, training: Training) -> list[LaneTimes]:
             of_report = times.filter((pl.col("start_ns") >= since) & (pl.col("start_ns") < until))
             key, device = run.captures.find_process(report, row["process_key"], row["device_id"])
             own = {**row, "report": report, "process_key": key, "device_id": device}
-            listed.append(LaneTimes(**own, measured=of_report))
-    return listed
+            yield LaneTimes(**own, measured=of_report)
 
 
 def _move(run: Run, lane: LaneTimes, at: int) -> LaneTimes:
@@ -248,10 +246,6 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     return pl.concat(parts).sort("lane", "step", "cause", "activity", "name", nulls_last=False)
 
 
-# Kinds of data beyond calls and ranges, which the longest gaps have already.
-_OF_HOSTS = frozenset({"os_calls", "cpu_samples", "thread_switches"})
-
-
 class Requested(Struct, frozen=True, kw_only=True):
     """Data of a table on request.
 
@@ -331,6 +325,7 @@ def _read_hosts_of_lanes(run: Run, training: Training, lanes: Collection[int]) -
         report
         for first in own["report"].unique().to_list()
         for report in run.captures.list_reports(first)
-        if _OF_HOSTS & {*run.inputs[report].part.facts.recorded}
+        # beyond calls and ranges, which the longest gaps have already
+        if {"os_calls", "cpu_samples", "thread_switches"} & {*run.inputs[report].part.facts.recorded}
     ]
     return read_host_times(run, training, recorded).filter(pl.col("lane").is_in(list(lanes)))

@@ -10,7 +10,7 @@ restart put in the place of earlier ones: a rank has one lane.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import pairwise
@@ -193,7 +193,7 @@ def _describe_machines(alignment: Alignment) -> dict[str, str]:
 
 def _list_attributes(alignment: Alignment) -> dict[str, str]:
     """List the group (of several), offset, drift and error bound of each clock as metadata of the trace."""
-    facts = {}
+    facts: dict[str, str] = {}
     has_groups = bool(describe_groups(alignment.clocks["group"]))
     names = alignment.clocks["machine"]
     several = set(names.filter(names.is_duplicated()))
@@ -201,30 +201,30 @@ def _list_attributes(alignment: Alignment) -> dict[str, str]:
         name = row["machine"]
         if name in several:
             name += f".report{row['reports'][0]}"
-        facts[f"clock.{name}.source"] = row["source"]
-        if has_groups:
-            facts[f"clock.{name}.group"] = str(row["group"])
-        facts[f"clock.{name}.offset_ns"] = str(row["offset_ns"])
-        facts[f"clock.{name}.drift_ppm"] = f"{row['drift_ppm']:.3f}"
-        facts[f"clock.{name}.bound_ns"] = "unknown" if row["bound_ns"] is None else str(row["bound_ns"])
+        facts |= {
+            f"clock.{name}.source": row["source"],
+            **({f"clock.{name}.group": str(row["group"])} if has_groups else {}),
+            f"clock.{name}.offset_ns": str(row["offset_ns"]),
+            f"clock.{name}.drift_ppm": f"{row['drift_ppm']:.3f}",
+            f"clock.{name}.bound_ns": "unknown" if row["bound_ns"] is None else str(row["bound_ns"]),
+        }
     return facts
 
 
-def find_unrelated(clocks: pl.DataFrame) -> list[str]:
+def find_unrelated(clocks: pl.DataFrame) -> Iterator[str]:
     """Describe machines that only recorded UTC relates to others.
 
     Args:
         clocks: `CLOCKS`, refined.
 
-    Returns:
+    Yields:
         Sentences; none where all machines share operations, directly or through others.
     """
     groups = clocks.group_by("group", maintain_order=True).agg("machine")["machine"].to_list()
     if clocks["machine"].n_unique() < 2 or len(groups) < 2:
-        return []
-    sentences = []
+        return
     if names := clocks.filter(source="UTC")["machine"].unique(maintain_order=True).to_list():
-        sentences.append(
+        yield (
             f"{_join_names(names)}: no operation is shared beyond doubt with other reports, so only recorded "
             "UTC places them;"
             " machines that keep time by NTP differ by some milliseconds, by PTP by microseconds"
@@ -232,10 +232,7 @@ def find_unrelated(clocks: pl.DataFrame) -> list[str]:
     tied = [_join_names(list(dict.fromkeys(group))) for group in groups if len(group) > 1]
     if len(tied) > 1:
         shown = "; ".join(tied[:4])
-        sentences.append(
-            f"{len(tied)} groups of clocks share nothing beyond doubt, only UTC relates them: {shown}"
-        )
-    return sentences
+        yield f"{len(tied)} groups of clocks share nothing beyond doubt, only UTC relates them: {shown}"
 
 
 def _join_names(names: list[str]) -> str:
@@ -246,12 +243,12 @@ def _join_names(names: list[str]) -> str:
 def _warn(inputs: Sequence[Input], alignment: Alignment, mode: ClockMode) -> None:
     sources = alignment.clocks["source"].to_list()
     for row in alignment.without_utc:
-        if sources[alignment.clock_of[row]] != "nothing":
-            continue  # operations that it shares with others align it
-        warnings.warn(
-            f"`{inputs[row].path}` does not know its UTC: it is drawn from the start of the earliest report",
-            stacklevel=5,
-        )
+        if sources[alignment.clock_of[row]] == "nothing":  # else operations that it shares align it
+            warnings.warn(
+                f"`{inputs[row].path}` does not know its UTC: it is drawn from the start of the earliest"
+                " report",
+                stacklevel=5,
+            )
     if not alignment.is_utc and len(inputs) > 1 and mode != "none":
         warnings.warn(
             "no report knows its UTC: times count from one start, and what shares no operation begins there",
@@ -263,7 +260,6 @@ def _warn(inputs: Sequence[Input], alignment: Alignment, mode: ClockMode) -> Non
 
 
 _Place: TypeAlias = "tuple[Any, ...]"  # rank, machine and GPU
-_Step: TypeAlias = "tuple[int, int, int]"  # process, device and step
 _RANGE_IDS = 1 << 40  # more than a report has rows
 _GAP = 2  # between the numbers of counted steps of two captures, so that they are not consecutive
 
@@ -349,7 +345,7 @@ class Captures(Struct, frozen=True, kw_only=True):
         )
         return found[0] if found else (first_key, first_id)
 
-    def list_windows(self, starts_ns: Sequence[int]) -> list[tuple[int, int]]:
+    def list_windows(self, starts_ns: Sequence[int]) -> Iterator[tuple[int, int]]:
         """List the time of each report among the captures of its session.
 
         From its start to the start of the next capture.
@@ -357,17 +353,15 @@ class Captures(Struct, frozen=True, kw_only=True):
         Args:
             starts_ns: Start of each report on the trace's clock.
 
-        Returns:
+        Yields:
             Start and end of each; the first capture also has all time before it, the last one all time after
             it.
         """
-        windows = []
         for report, first in enumerate(self.first):
             own = self.list_reports(first) if self.has_later else [report]
             at = own.index(report)
             since = starts_ns[report] if at else int(NEVER)
-            windows.append((since, starts_ns[own[at + 1]] if at + 1 < len(own) else int(EVER)))
-        return windows
+            yield since, starts_ns[own[at + 1]] if at + 1 < len(own) else int(EVER)
 
     def restore_ids(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """Replace `range_id` after `join` by the ids of the reports; null stays null."""
@@ -393,7 +387,7 @@ def find_captures(inputs: Sequence[Input], machines: Sequence[str]) -> Captures:
     ]
     for group in _list_sessions(sessions, machines):
         # of the captures that are joined, by the first one
-        steps: dict[int, set[_Step]] = {}
+        steps: dict[int, set[tuple[int, int, int]]] = {}
         joined: dict[int, list[Session]] = {}
         for report in sorted(group, key=lambda report: (time[report], report)):
             frame = inputs[report].part.frames["steps"]
@@ -506,9 +500,6 @@ _TIMES = {  # columns on the report's clock; others are durations
     "kernels": (),
     "overheads": (),
 }
-
-
-_AS_RECORDED = ("anchors", "batches", "gaps", "kernels", "overheads")  # frames of a training
 
 
 class NumberedSteps(Struct, frozen=True, kw_only=True):
@@ -652,7 +643,7 @@ def find_training(
         cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
         coverage=coverage,
         ideal=ideal,
-        **{name: by_lane[name] for name in _AS_RECORDED},
+        **{name: by_lane[name] for name in ("anchors", "batches", "gaps", "kernels", "overheads")},
         losses=tuple(
             Loss(report=captures.first[number], text=text.removeprefix(LOSS))
             for number, recorded in enumerate(inputs)
@@ -722,10 +713,12 @@ def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
         is_selected &= pl.col("step") < last
     if steps.filter(is_selected).is_empty():
         numbers = steps["step"].unique().sort().to_list()
-        hint = "only processes with GPU work have steps (docs/presets.md)"
-        if numbers:
-            hint = f"the steps of these reports are {numbers[0]} to {numbers[-1]}"
-        raise NsysPPError(f"no step is in `--steps {format_window(window)}`", hint)
+        raise NsysPPError(
+            f"no step is in `--steps {format_window(window)}`",
+            f"the steps of these reports are {numbers[0]} to {numbers[-1]}"
+            if numbers
+            else "only processes with GPU work have steps (docs/presets.md)",
+        )
     return is_selected
 
 
@@ -943,7 +936,7 @@ class Run:
             recorded.identity.session.time_shift_ns + int(clock.offset_ns[0])
             for recorded, clock in zip(self.inputs, self.clocks.clocks, strict=True)
         ]
-        return self.captures.list_windows(starts)
+        return [*self.captures.list_windows(starts)]
 
     @cached_property
     def staged_roster(self) -> pl.DataFrame:

@@ -95,9 +95,11 @@ def describe_hosts(paths: Sequence[Path], *, has_rows: bool) -> str:
     """Describe the content that is drawn of reports without GPU operations; nothing without rows."""
     is_one = len(paths) == 1
     named = f"`{paths[0]}` has" if is_one else f"{len(paths):,} reports (`{paths[0]}` and others) have"
-    what = f"{'its' if is_one else 'their'} CPU ranges, and calls of CUDA, MPI and UCX, are drawn"
-    if not has_rows:
-        what = "nothing else that a trace has by default was recorded"
+    what = (
+        f"{'its' if is_one else 'their'} CPU ranges, and calls of CUDA, MPI and UCX, are drawn"
+        if has_rows
+        else "nothing else that a trace has by default was recorded"
+    )
     return f"{named} no GPU operations: {what} (`--show all` draws all else that reports hold)"
 
 
@@ -120,9 +122,12 @@ class TraceContent(Struct, frozen=True, kw_only=True):
     @property
     def needs(self) -> list[str]:
         """Features that need the events of reports, in words."""
-        needs = [] if self.is_encoded else ["Chrome's format"]
-        needs += ["`--start` and `--end`"] * (self.start_ns is not None or self.end_ns is not None)
-        return needs + ["`--steps`"] * self.only_steps + ["`--split step`"] * self.by_steps
+        return [
+            *["Chrome's format"] * (not self.is_encoded),
+            *["`--start` and `--end`"] * (self.start_ns is not None or self.end_ns is not None),
+            *["`--steps`"] * self.only_steps,
+            *["`--split step`"] * self.by_steps,
+        ]
 
     @property
     def is_cut(self) -> bool:
@@ -345,9 +350,11 @@ class TraceBuilder:
         if count_events([report for one in drawn for report in one.shown]):
             return
         paths = [recorded.path for recorded in run.inputs]
-        subject = f"`{paths[0]}` has nothing to draw"
-        if len(paths) > 1:
-            subject = f"none of the {len(paths)} reports has anything to draw"
+        subject = (
+            f"`{paths[0]}` has nothing to draw"
+            if len(paths) == 1
+            else f"none of the {len(paths)} reports has anything to draw"
+        )
         if self._content.is_cut:
             raise MissingDataError(
                 f"{subject} within what was asked for",

@@ -65,7 +65,7 @@ def test_captures_follow_each_other_in_time_in_any_order_of_inputs() -> None:
     assert found.list_reports(2) == [2, 0, 3]
     assert found.step_offset == [3, 0, 0, 6]  # one number is left out between captures
     assert [found.list_reports(report) for report in (0, 1)] == [[], [1]]
-    windows = found.list_windows([30, 90, 10, 50])
+    windows = [*found.list_windows([30, 90, 10, 50])]
     assert windows[0] == (30, 50)
     assert (windows[2][1], windows[3][0]) == (30, 50)
     assert windows[2][0] < 0 < 90 < windows[1][1] == windows[3][1]
