@@ -81,11 +81,6 @@ class Pseudonyms(Struct, kw_only=True):
         pattern = self._any_pattern if with_short else self._pattern
         return pattern.sub(lambda match: self.words[match[0].lower()], text)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no text is changed."""
-        return not (self.secrets or self.words or self.uuids or self.replaces_paths)
-
     def _replace_uuids(self, text: str) -> str:
         if not self.uuids:
             return text

@@ -41,7 +41,6 @@ from nsys_pp.read.names import (
 )
 from nsys_pp.scrubbing.pseudonyms import REMOVED, Identities, Pseudonyms
 
-_SESSION = ("strings", "facts", "launcher")  # tables of every export
 _SHARED = {"payloads": "nvtx"}  # frames of the rows of another frame's table
 
 
@@ -94,7 +93,7 @@ def _list_tables(raw: RawReport) -> Iterator[tuple[str, Mapping[str, str], _Rows
     written: set[str] = set()
     for frame in dict.fromkeys(table.frame for table in kept):
         if frame in ("facts", "launcher", *_SHARED) or not (
-            frame in raw.recorded or frame in _SESSION or frame in of_metrics
+            frame in raw.recorded or frame == "strings" or frame in of_metrics  # strings: of every export
         ):
             continue
         table = next(table for table in kept if table.frame == frame)
@@ -307,19 +306,13 @@ def scrub_report(
     write_database(target, raw)
     assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
     others = sorted({*list_tables(path)} - {*list_tables(target)})
-    _copy_others(path, target, [name for name in keep_tables if name in others])
+    if copied := [name for name in keep_tables if name in others]:
+        copy_tables(path, target, copied)
+        listed = ", ".join(f"`{name}`" for name in copied)
+        warnings.warn(f"`{path}`: {listed} copied as they are, with all their texts", stacklevel=3)
     return ScrubbedReport(
         text_count=_check_texts(path, target), tables=[name for name in others if name not in keep_tables]
     )
-
-
-def _copy_others(path: Path, target: Path, names: Sequence[str]) -> None:
-    """Copy tables as they are, with a warning."""
-    if not names:
-        return
-    copy_tables(path, target, names)
-    listed = ", ".join(f"`{name}`" for name in names)
-    warnings.warn(f"`{path}`: {listed} copied as they are, with all their texts", stacklevel=4)
 
 
 def _check_texts(path: Path, copy: Path) -> int:
@@ -346,13 +339,20 @@ _PIECE_BYTES = 1 << 26
 
 
 def find_texts(path: Path, texts: Collection[bytes]) -> set[bytes]:
-    """Find pieces of texts (`cut_texts`) that occur in a file, at any position of any format.
+    """Find pieces of texts, of at most `_MOST_BYTES`, that occur in a file, at any position of any format.
 
     Args:
         path: The file.
         texts: The texts; pieces with fewer than `LEAST_BYTES` bytes are ignored.
     """
-    patterns = sorted(cut_texts(texts))
+    patterns = sorted(
+        {
+            piece
+            for text in texts
+            for at in range(0, len(text), _MOST_BYTES)
+            if len(piece := text[at : at + _MOST_BYTES]) >= LEAST_BYTES
+        }
+    )
     if not patterns:
         return set()
     overlap = max(map(len, patterns))
@@ -363,16 +363,6 @@ def find_texts(path: Path, texts: Collection[bytes]) -> set[bytes]:
             found.update(find_in(tail + piece, patterns))
             tail = (tail + piece)[-overlap:]
     return found
-
-
-def cut_texts(texts: Iterable[bytes]) -> set[bytes]:
-    """Cut texts into the pieces that are searched for."""
-    return {
-        piece
-        for text in texts
-        for at in range(0, max(len(text), 1), _MOST_BYTES)
-        if len(piece := text[at : at + _MOST_BYTES]) >= LEAST_BYTES
-    }
 
 
 def find_in(data: bytes, patterns: Iterable[bytes]) -> set[bytes]:
@@ -438,8 +428,6 @@ def remove_unused(raw: RawReport) -> RawReport:
 
 def replace_texts(raw: RawReport, pseudonyms: Pseudonyms) -> RawReport:
     """Replace names in all texts."""
-    if pseudonyms.is_idle:
-        return raw
     return replace(
         raw,
         frames={
@@ -498,13 +486,13 @@ def list_folder_texts(path: Path) -> set[bytes]:
     Raises:
         ReportError: A table cannot be read.
     """
-    texts: set[bytes] = set()
-    for file in list_table_files(path).values():
-        for column in read_whole_table(file):
-            for value in _as_texts(column).drop_nulls().unique():
-                texts.add(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)
-    texts.discard(b"")
-    return texts
+    texts = {
+        value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        for file in list_table_files(path).values()
+        for column in read_whole_table(file)
+        for value in _as_texts(column).drop_nulls().unique()
+    }
+    return texts - {b""}
 
 
 def copy_folder_tables(path: Path, connection: sqlite3.Connection, names: Collection[str]) -> None:
@@ -553,7 +541,6 @@ def _as_plain(column: pl.Series) -> pl.Series:
 
 
 _TELLING = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY|CREDENTIAL", re.IGNORECASE)
-_USER_VARIABLES = re.compile(r"^(?:USER|LOGNAME|USERNAME|SUDO_USER)$")
 _HOME = re.compile(r"(?:^|[\s=:\"';,])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
 _SYSTEM_USERS = {"root", "user", "users", "shared", "runner"}
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -570,10 +557,8 @@ def list_texts(path: Path) -> set[bytes]:
     texts: set[bytes] = set()
     try:
         with closing(connect_plainly(path)) as connection:
-            for (sql,) in connection.execute(
-                "SELECT CAST(sql AS BLOB) FROM sqlite_master WHERE sql IS NOT NULL"
-            ):
-                texts.add(sql)
+            definitions = "SELECT CAST(sql AS BLOB) FROM sqlite_master WHERE sql IS NOT NULL"
+            texts.update(sql for (sql,) in connection.execute(definitions))
             for table, columns in list_columns(connection).items():
                 for name in map(quote_name, columns):
                     query = f"SELECT DISTINCT CAST({name} AS BLOB) FROM {quote_name(table)}"
@@ -581,8 +566,7 @@ def list_texts(path: Path) -> set[bytes]:
                     texts.update(value for (value,) in rows)
     except sqlite3.Error:
         raise damaged_error(path) from None
-    texts.discard(b"")
-    return texts
+    return texts - {b""}
 
 
 def find_people(path: Path) -> Identities:
@@ -600,7 +584,7 @@ def find_people(path: Path) -> Identities:
         if name not in ENVIRONMENT_ROWS:
             continue
         for variable, content in split_variables(value, is_block=ENVIRONMENT_ROWS[name] == "block"):
-            if _USER_VARIABLES.match(variable):
+            if variable in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"):
                 users.add(content)
             if _TELLING.search(variable) and len(content) >= LEAST_BYTES:
                 secrets.add(content)
@@ -622,11 +606,11 @@ def split_variables(value: str, *, is_block: bool) -> Iterator[tuple[str, str]]:
 def list_columns(connection: sqlite3.Connection, schema: str = "main") -> dict[str, list[str]]:
     """List the stored columns of the real tables, by table: programs in a file are not run."""
     query = f"SELECT name FROM {schema}.sqlite_master WHERE type = 'table' AND rootpage > 0"
-    columns = {}
-    for (name,) in connection.execute(query).fetchall():
-        info = connection.execute(f"PRAGMA {schema}.table_xinfo({quote_name(name)})")
-        columns[name] = [row[1] for row in info if row[6] == 0]
-    return columns
+    info = {
+        name: connection.execute(f"PRAGMA {schema}.table_xinfo({quote_name(name)})").fetchall()
+        for (name,) in connection.execute(query).fetchall()
+    }
+    return {name: [row[1] for row in rows if row[6] == 0] for name, rows in info.items()}
 
 
 def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
