@@ -12,7 +12,6 @@ from nsys_pp.aggregates.times import DEVICE, step_on_device, step_on_host
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
-    find_distinct,
     gather,
     gather_rows,
     has_value,
@@ -27,7 +26,7 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.intervals import find_innermost, has_marked_line
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.arrays.names import list_names, map_names
+from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.search import find_last, find_rows, number_keys, running_maximum, sort_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.aggregates import (
@@ -52,8 +51,8 @@ def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.Dat
 
     Args:
         instances: `value_ns`, and any columns of `ITEM_AGGREGATES` except item, measure and `DISTRIBUTION`.
-        item: One of `ITEM`.
-        measure: One of `MEASURE`.
+        item: As in `ITEM_AGGREGATES`.
+        measure: As in `ITEM_AGGREGATES`.
 
     Returns:
         `ITEM_AGGREGATES`: one row per combination of values, with counts added up. Missing columns are null.
@@ -104,19 +103,18 @@ def sum_ranges(
         "span": (projected, projections["gpu_end_ns"] - projections["gpu_start_ns"]),
         "gpu": (projected, projections["total_ns"]),
     }
-    parts = [
+    return pl.concat(
         sum_instances(rows.hstack([values.alias("value_ns")]), item="range", measure=measure)
         for measure, (rows, values) in measured.items()
-    ]
-    return pl.concat(parts)
+    )
 
 
 def _fold(names: pl.Series, most_names: int) -> pl.Series:
     """Replace numbers in names by "#" if there are more than `most_names` names."""
-    first, _ = find_distinct(numbers(names, null=-1))
-    if len(first) - bool(names.null_count()) <= most_names:
+    distinct = list_names(names)
+    if distinct.texts.count() <= most_names:
         return names
-    return map_names(names, lambda texts: texts.str.replace_all(_NUMBER, "#${1}"))
+    return gather(distinct.texts.str.replace_all(_NUMBER, "#${1}").cast(NAME), distinct.row)
 
 
 _STEP = ["process_key", "device_id", "step"]
@@ -160,11 +158,11 @@ def _sum_jobs(jobs: pl.DataFrame) -> list[pl.DataFrame]:
         "host": (first, _STEP[:1] + _STEP[2:], jobs["host_end_ns"] - jobs["host_start_ns"]),
         "gpu": (ran, _STEP, jobs["total_ns"]),
     }
-    parts = []
-    for measure, (at, keys, values) in measured.items():
-        chosen = index_rows(jobs[keys].hstack([values.alias("value_ns")]), row[at])
-        parts.append(sum_instances(chosen.hstack([names[phase[at]]]), item="phase", measure=measure))
-    return parts
+    chosen = {
+        measure: index_rows(jobs[keys].hstack([values.alias("value_ns")]), row[at]).hstack([names[phase[at]]])
+        for measure, (at, keys, values) in measured.items()
+    }
+    return [sum_instances(rows, item="phase", measure=measure) for measure, rows in chosen.items()]
 
 
 def _sum_steps(gpu_ops: pl.DataFrame, is_counted: Bools, steps: pl.DataFrame) -> list[pl.DataFrame]:
@@ -487,7 +485,6 @@ _NAMED_CALL = (
     r"(?i:nccl|rccl|hccl)\w*?"
     r"(AllReduce|AllGather|AllToAll|ReduceScatter|SendRecv|Broadcast|Reduce|Gather|Scatter)"
 )
-_BOTH_WAYS = {"Recv+Send": "SendRecv"}  # NCCL's name of the kernel that sends and receives
 
 
 def sum_collectives(
@@ -548,7 +545,8 @@ def _describe_requests(requests: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.D
         return sized
     is_same = pl.col("rank_count").n_unique() == 1
     return sized.group_by("op_id").agg(
-        pl.col("call").unique().sort().str.join("+").replace(_BOTH_WAYS),
+        # NCCL's name of the kernel that sends and receives
+        pl.col("call").unique().sort().str.join("+").replace("Recv+Send", "SendRecv"),
         pl.when(pl.col("size_bytes").is_not_null().all()).then(pl.col("size_bytes").sum()),
         pl.when(is_same).then(pl.col("rank_count").first()),
     )

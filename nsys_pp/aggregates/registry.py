@@ -76,11 +76,8 @@ def list_processes(
     others = others.with_columns(
         label=pl.when(is_again > 1).then(pl.format("{} ({})", "label", is_again)).otherwise("label")
     )
-    columns = [name for name in SUMMARY_PROCESSES if name != "process"]
-    schema = {name: SUMMARY_PROCESSES[name] for name in columns}
-    both = pl.concat(
-        frame.select(pl.col(name).cast(schema[name]) for name in columns) for frame in (lanes, others)
-    )
+    columns = [pl.col(name).cast(of) for name, of in SUMMARY_PROCESSES.items() if name != "process"]
+    both = pl.concat(frame.select(columns) for frame in (lanes, others))
     return conform(both.with_row_index("process"), SUMMARY_PROCESSES)
 
 

@@ -354,7 +354,6 @@ def _frame(
     return pl.DataFrame([as_numbers(name, values) for name, values in columns])
 
 
-_WORKS = ("compute", "communication", "memcpy", "memset")
 _MEASURES = (
     *("span_ns", "overlap_ns", "any_overlap_ns", "busy_ns", "kernel_ns", "compute_ns"),
     *("communication_ns", "memcpy_ns", "memset_ns", "any_communication_ns"),
@@ -391,7 +390,7 @@ def measure_gpu(
     for begin, until in zip(begins, [*begins[1:], len(windows)], strict=True):
         own, is_own = slice(begin, until), (process == keys[0][begin]) & (device == keys[1][begin])
         compute, communication, memcpy, memset = (
-            unite(start[of], end[of]) for of in (is_own & (work == code) for code in range(len(_WORKS)))
+            unite(start[of], end[of]) for of in (is_own & (work == code) for code in range(4))
         )
         of_host = host_process == keys[0][begin]
         any_communication = communication | unite(host_start[of_host], host_end[of_host])
@@ -414,7 +413,7 @@ def measure_gpu(
 
 
 def _number_works(gpu_ops: pl.DataFrame) -> Int64s:
-    """Number the work of each operation, as in `_WORKS`; -1 for other kinds."""
+    """Number the work of each operation: compute 0, communication 1, copies 2, sets 3; -1 for other kinds."""
     codes = {
         **dict.fromkeys(OP_KIND.categories, -1),
         **dict.fromkeys(KERNEL_KINDS, 0),
@@ -575,22 +574,21 @@ def sum_launches(
         `MOST_EARLY_NS` before their call have no delay. A launch is in the step in which its first kernel
         starts; the queue is cut at the borders of steps, so that a step may have a queue and a `count` of 0.
     """
-    launched, times = _list_launches(gpu_ops, api_calls, launches), time_on_device(steps)
-    call_ns, delay = launched.call_end - launched.call, launched.start - launched.call
-    delay[delay < -MOST_EARLY_NS] = NEVER
-    columns = {
-        "process_key": launched.process,
-        "device_id": launched.device,
-        "step": times.find([launched.process, launched.device], launched.start),
-        "delay_ns": delay,
-        "short_count": (launched.end - launched.start < call_ns).astype(np.int64),
-        "slow_call_count": (call_ns > SLOW_CALL_NS).astype(np.int64),
-        "late_count": (delay > LATE_NS).astype(np.int64),
-    }
-    frame = pl.DataFrame([as_numbers(name, values) for name, values in columns.items()])
+    launched = _list_launches(gpu_ops, api_calls, launches)
+    length, delay = pl.col("end_ns") - pl.col("start_ns"), pl.col("start_ns") - pl.col("call_ns")
+    call_length = pl.col("call_end_ns") - pl.col("call_ns")
+    frame = launched.select(
+        "process_key",
+        pl.col("device_id").cast(pl.Int64),
+        step_on_device(launched, steps),
+        delay_ns=pl.when(delay >= -MOST_EARLY_NS).then(delay),
+        short_count=(length < call_length).cast(pl.Int64),
+        slow_call_count=(call_length > SLOW_CALL_NS).cast(pl.Int64),
+        late_count=(delay > LATE_NS).cast(pl.Int64),
+    )
     delays = build_distributions(frame, _STEP, "delay_ns")
     marked = frame.group_by(_STEP).agg(pl.col("short_count", "slow_call_count", "late_count").sum())
-    queues = _measure_queues(launched, times)
+    queues = _measure_queues(launched, time_on_device(steps))
     joined = marked
     for other in (queues, delays):
         joined = joined.join(other, on=_STEP, how="full", coalesce=True, nulls_equal=True)
@@ -606,43 +604,33 @@ def sum_launches(
     )
 
 
-class _Launches(Struct, frozen=True):
-    """Launches of calls on devices."""
+def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """List the launches of each call on each device: its keys, call, start_ns, end_ns, call_ns, call_end_ns.
 
-    process: Int64s
-    device: Int64s
-    start: Int64s  # of the first operation
-    end: Int64s  # of the last operation
-    call: Int64s  # start of the call
-    call_end: Int64s
-
-
-def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> _Launches:
-    """List the launches of each call on each device."""
+    From the start of the first operation to the end of the last one.
+    """
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     rows = np.flatnonzero(is_among(gpu_ops["kind"], KERNEL_KINDS) & (call >= 0))
-    launched = (
+    calls = index_rows(api_calls[["start_ns", "end_ns"]], call[rows])
+    return (
         index_rows(gpu_ops[[*DEVICE, "start_ns", "end_ns"]], rows)
-        .with_columns(pl.Series("call", call[rows]))
+        .with_columns(call=pl.Series(call[rows]), call_ns=calls["start_ns"], call_end_ns=calls["end_ns"])
         .group_by(*DEVICE, "call", maintain_order=True)
-        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    )
-    process, device, calls, start, end = (numbers(column) for column in launched)
-    return _Launches(
-        process, device, start, end, *(numbers(api_calls[name])[calls] for name in ("start_ns", "end_ns"))
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("call_ns", "call_end_ns").first())
     )
 
 
-def _measure_queues(launched: _Launches, steps: StepTimes) -> pl.DataFrame:
+def _measure_queues(launched: pl.DataFrame, steps: StepTimes) -> pl.DataFrame:
     """Measure the queue of each device in its steps: process_key, device_id, step, queued_ns, queue_most."""
-    # with clock errors, a kernel may start before its call
-    begin, end = np.minimum(launched.call, launched.start), launched.end
-    first, number = number_keys(pack(launched.process, launched.device))
-    owners = [launched.process[first], launched.device[first]]
+    columns = (*DEVICE, "call_ns", "start_ns", "end_ns")
+    process_key, device_id, call, ran, end = (numbers(launched[name]) for name in columns)
+    begin = np.minimum(call, ran)  # with clock errors, a kernel may start before its call
+    first, number = number_keys(pack(process_key, device_id))
+    owners = [process_key[first], device_id[first]]
     since, until = begin[first], end[first]
     np.minimum.at(since, number, begin)
     # an operation without length at the last moment lies in the last window, too
-    np.maximum.at(until, number, np.maximum(end, launched.start + 1))
+    np.maximum.at(until, number, np.maximum(end, ran + 1))
     keys, step, start, stop = tile(steps, owners, since, until)
     queued, most = np.zeros((2, len(step)), dtype=np.int64)
     for owner, (process, device) in enumerate(zip(*owners, strict=True)):
@@ -650,9 +638,9 @@ def _measure_queues(launched: _Launches, steps: StepTimes) -> pl.DataFrame:
         begins, ends = np.sort(begin[number == owner]), np.sort(end[number == owner])
         queued[own] = sum_within(begins, ends, start[own], stop[own])
         most[own] = _find_longest(begins, ends, start[own], stop[own])
-    columns = zip((*_STEP, "queued_ns", "queue_most"), (*keys, step, queued, most), strict=True)
+    measured = zip((*_STEP, "queued_ns", "queue_most"), (*keys, step, queued, most), strict=True)
     return (
-        pl.DataFrame([as_numbers(name, values) for name, values in columns])
+        pl.DataFrame([as_numbers(name, values) for name, values in measured])
         .group_by(_STEP)
         .agg(pl.col("queued_ns").sum(), pl.col("queue_most").max())
     )

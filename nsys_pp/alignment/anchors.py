@@ -18,7 +18,7 @@ from nsys_pp.arrays.columns import (
     gather,
     gather_rows,
     has_value,
-    mark_categories,
+    is_among,
     numbers,
     pack,
     pick,
@@ -29,13 +29,12 @@ from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.types import Bools
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import build_frame, conform
-from nsys_pp.frames.report import OP_KIND, POINT_TO_POINT
+from nsys_pp.frames.report import POINT_TO_POINT
 
 _SYNCHRONISING = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
 _OF_OPERATION = ("name", "process_key", "device_id", "context_id", "stream_id", "start_ns", "end_ns")
 _KINDS = pl.Series(ANCHORS["kind"].categories, dtype=ANCHORS["kind"])  # type: ignore[attr-defined]
 _COLLECTIVE, _SEND, _RECEIVE, _SEND_RECEIVE = range(4)  # codes of `_KINDS`
-_IS_COPY = mark_categories(OP_KIND, ("memcpy", "memset"))
 
 
 def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl.DataFrame) -> pl.DataFrame:
@@ -49,7 +48,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     Returns:
         `ANCHORS` by start; empty without shared operations.
     """
-    is_shared = gpu_ops["is_communication"].to_numpy() & ~_IS_COPY[numbers(gpu_ops["kind"])]
+    is_shared = gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ("memcpy", "memset"))
     row = np.flatnonzero(is_shared)
     requested, is_of_message = _combine_requests(requests)
     request = find_rows(numbers(requested["op_id"]), numbers(gpu_ops["op_id"])[row])
@@ -67,8 +66,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
         *gather_rows(gpu_ops, _OF_OPERATION, row[kept]),
         *gather_rows(requested, ("direction", "communicator", "rank", "peer", "size_bytes"), request[kept]),
     ]
-    kernels = build_frame(columns).hstack(_name_kinds(is_message[kept], columns))
-    anchors = conform(kernels, ANCHORS)
+    anchors = build_frame(columns).hstack(_name_kinds(is_message[kept], columns)).pipe(conform, ANCHORS)
     if mpi_calls.is_empty():
         return anchors
     return pl.concat([anchors, _list_mpi_anchors(mpi_calls)]).sort("start_ns", maintain_order=True)

@@ -38,9 +38,7 @@ def as_numbers(
 ) -> pl.Series:
     """Build a column of values; the inverse of `numbers`."""
     is_null = values == null
-    series = pl.Series(name, values)
-    if dtype is not pl.Int64:
-        series = series.cast(dtype, strict=False)
+    series = pl.Series(name, values).cast(dtype, strict=False)
     return series.set(pl.Series(is_null), None) if is_null.any() else series
 
 
@@ -61,19 +59,20 @@ def is_among(series: pl.Series, values: Collection[str]) -> Bools:
 
 def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
     """Return the mask of `is_among` for each of several sets, with one look at the column."""
-    dtype, codes = series.dtype, series.to_physical().to_numpy()
-    return [mark_categories(dtype, values)[codes] for values in sets]  # type: ignore[arg-type]
+    categories = series.dtype.categories.to_list()  # type: ignore[attr-defined]
+    codes = series.to_physical().to_numpy()
+    return [np.array([category in values for category in categories])[codes] for values in sets]
 
 
-def mark_categories(dtype: pl.Enum, values: Collection[str]) -> Bools:
-    """Return the mask of the categories, by their code, that are among values.
+def mark_rows(rows: npt.NDArray[np.integer[Any]], count: int) -> Bools:
+    """Return the mask of some of `count` rows.
 
-    It serves codes that are searched several times.
-
-    >>> mark_categories(pl.Enum(["send", "receive"]), ("receive",))
-    array([False,  True])
+    >>> mark_rows(np.array([2, 0, 2]), 4)
+    array([ True, False,  True, False])
     """
-    return np.array([category in values for category in dtype.categories.to_list()], dtype=np.bool_)
+    is_marked = np.zeros(count, dtype=np.bool_)
+    is_marked[rows] = True
+    return is_marked
 
 
 def pick(values: npt.NDArray[_Value], row: npt.NDArray[np.integer[Any]], absent: Any) -> npt.NDArray[_Value]:
@@ -195,7 +194,9 @@ def select_rows(record: Record, rows: npt.NDArray[np.integer[Any]] | Bools) -> R
 
 def join_rows(first: Record, *others: Record) -> Record:
     """Return a record with the rows of several, one after the other."""
-    parts = (first, *others)
     return type(first)(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in first.__struct_fields__}
+        **{
+            name: np.concatenate([getattr(part, name) for part in (first, *others)])
+            for name in first.__struct_fields__
+        }
     )

@@ -35,9 +35,8 @@ class _Runs(Struct, frozen=True, kw_only=True):
 
     def join(self) -> _Runs:
         """Merge adjacent runs with the same row and value."""
-        is_new = np.ones(len(self.row), dtype=np.bool_)
-        is_new[1:] = (self.row[1:] != self.row[:-1]) | (self.value[1:] != self.value[:-1])
-        first = np.flatnonzero(is_new)
+        is_new = (self.row[1:] != self.row[:-1]) | (self.value[1:] != self.value[:-1])
+        first = np.flatnonzero(np.append(True, is_new)[: len(self.row)])
         if len(first) == len(self.row):
             return self
         return _Runs(row=self.row[first], value=self.value[first], count=np.add.reduceat(self.count, first))
@@ -217,8 +216,6 @@ def quantile(frame: pl.DataFrame, fraction: float) -> pl.Series:
     Returns:
         One number per row of the frame, named `quantile`; null if `count` is null or 0.
     """
-    if not 0 <= fraction <= 1:
-        raise ValueError(f"invalid fraction {fraction}; expected 0 to 1")
     is_known = frame["count"].fill_null(0).to_numpy() > 0
     known = frame.filter(pl.Series(is_known))
     runs = _runs_of(known)

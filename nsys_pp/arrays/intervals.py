@@ -106,8 +106,7 @@ def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int
     count = len(start)
     order = order_by_time(owner, start, -end)
     owners = owner[order]
-    is_first = np.ones(count, dtype=bool)
-    is_first[1:] = owners[1:] != owners[:-1]
+    is_first = np.append(True, owners[1:] != owners[:-1])[:count]
     first = np.maximum.accumulate(np.where(is_first, np.arange(count), 0))
     above = find_previous_reaching(end[order], first)
 

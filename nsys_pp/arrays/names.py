@@ -6,7 +6,6 @@ Arrays stand for rows as in `columns.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 import polars as pl
@@ -14,13 +13,6 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, gather, numbers
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.conform import NAME
-
-
-def map_names(names: pl.Series, compute: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """Compute a name (`NAME`) of each distinct name, text by text."""
-    distinct = list_names(names)
-    return gather(compute(distinct.texts).cast(NAME), distinct.row).alias(names.name)
 
 
 class Names(Struct, frozen=True):

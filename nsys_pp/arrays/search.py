@@ -150,10 +150,7 @@ def order_by_owner(owner: Int64s) -> Int64s:
     if (owner[1:] >= owner[:-1]).all():
         return np.arange(len(owner))
     owners = list_distinct(owner[np.append(True, owner[1:] != owner[:-1])])
-    number = np.searchsorted(owners, owner)
-    if len(owners) <= 1 << 16:
-        number = number.astype(np.uint16)  # numpy sorts 16-bit integers by radix
-    return np.argsort(number, kind="stable")
+    return order_by_number(np.searchsorted(owners, owner), len(owners))[0]
 
 
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table

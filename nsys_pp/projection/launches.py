@@ -81,10 +81,7 @@ def _correlation_keys(frame: pl.DataFrame, processes: Int64s) -> Int64s:
 
     Processes outside `processes` share an unused index.
     """
-    correlation_id = frame["correlation_id"]
-    if correlation_id.null_count():
-        correlation_id = correlation_id.fill_null(-1)
-    ids = correlation_id.to_numpy() & ((1 << _CORRELATION_BITS) - 1)
+    ids = frame["correlation_id"].fill_null(-1).to_numpy() & ((1 << _CORRELATION_BITS) - 1)
     process_key = frame["process_key"].to_numpy()
     if len(processes) == 1 and (process_key == processes[0]).all():
         return ids

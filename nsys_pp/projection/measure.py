@@ -23,6 +23,7 @@ well: its operation is a link by itself. The other operations form the chain.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -30,7 +31,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import gather, index_rows
+from nsys_pp.arrays.columns import gather, index_rows, mark_rows
 from nsys_pp.arrays.search import expand_windows, order_by_number, running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_frame
@@ -121,9 +122,9 @@ def measure_busy(
     crowded = np.flatnonzero(crossing_count > 1)
     crowded = crowded[np.argsort(op_count[crowded], kind="stable")]
     small_count = np.searchsorted(np.cumsum(op_count[crowded]), _SUMMED_READS * len(op_start), side="right")
-    is_small, is_large = np.zeros(row_count, dtype=bool), np.zeros(row_count, dtype=bool)
-    is_small[crowded[:small_count]] = True
-    is_large[crowded[small_count:]] = True
+    is_small, is_large = (
+        mark_rows(rows, row_count) for rows in (crowded[:small_count], crowded[small_count:])
+    )
     if is_small.any():
         chosen = is_small[segment_row]
         busy[is_small] = _union_by_sorting(
@@ -158,10 +159,8 @@ def _find_overlapping(start: Int64s, end: Int64s) -> npt.NDArray[np.bool_]:
     """Return the mask of intervals that may overlap another one."""
     order = np.argsort(start, kind="stable")
     reach = np.maximum.accumulate(end[order])
-    joins_previous = np.zeros(len(start), dtype=bool)
-    joins_previous[1:] = start[order][1:] < reach[:-1]
-    joins = joins_previous.copy()
-    joins[:-1] |= joins_previous[1:]
+    joins_previous = start[order][1:] < reach[:-1]
+    joins = np.append(False, joins_previous) | np.append(joins_previous, False)
     result = np.empty(len(start), dtype=bool)
     result[order] = joins
     return result
@@ -256,11 +255,12 @@ def _sum_links(
     That is the sum of links that end before `last`, minus links that begin before `first`, plus links
     that begin before and end after the window, which were subtracted without having been added.
     """
-    ending = np.zeros(call_count + 1, dtype=np.int64)
-    ending[1:] = np.cumsum(np.bincount(high_call, weights=weight, minlength=call_count)).astype(np.int64)
-    beginning = np.zeros(call_count + 1, dtype=np.int64)
-    beginning[1:] = np.cumsum(np.bincount(low_call, weights=weight, minlength=call_count)).astype(np.int64)
-    return ending[last] - beginning[first] + sum_around(low_call, high_call, weight, first, last)
+    ending, beginning = (
+        np.append(0, np.cumsum(np.bincount(call, weights=weight, minlength=call_count)).astype(np.int64))
+        for call in (high_call, low_call)
+    )
+    around = sum_around(low_call, high_call, weight, first, last)
+    return np.asarray(ending[last] - beginning[first] + around)
 
 
 def sum_around(low: Int64s, high: Int64s, weight: Int64s, first: Int64s, last: Int64s) -> Int64s:
@@ -424,7 +424,7 @@ class _Windows(Struct, frozen=True, kw_only=True):
 
 def project_onto_targets(
     calls_inside: CallsInside, launched: Launched, names: pl.Series | None
-) -> list[pl.DataFrame]:
+) -> Iterator[pl.DataFrame]:
     """Project ranges onto the operations of every target.
 
     Args:
@@ -432,12 +432,11 @@ def project_onto_targets(
         launched: Operations that the calls launched.
         names: Of all operations, by row of GPU_OPS; None: without first_op and last_op.
 
-    Returns:
+    Yields:
         `PROJECTED` of each target that a range reached, by row.
     """
-    parts: list[pl.DataFrame] = []
     if not len(calls_inside.segment_row):
-        return parts
+        return
     bounds = np.searchsorted(launched.target, np.arange(len(launched.targets) + 1)).tolist()
     for (device_id, stream_id), first, last in zip(launched.targets, bounds[:-1], bounds[1:], strict=True):
         windows = _find_op_windows(calls_inside, launched, first, last)
@@ -452,8 +451,7 @@ def project_onto_targets(
         projected = build_frame(columns).with_columns(
             pl.lit(value, PROJECTED[name]).alias(name) for name, value in target.items()
         )
-        parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
-    return parts
+        yield projected[[name for name in PROJECTED if name in projected.columns]]
 
 
 def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:

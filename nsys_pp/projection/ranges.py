@@ -17,9 +17,9 @@ from itertools import chain
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import (
@@ -29,6 +29,7 @@ from nsys_pp.arrays.columns import (
     is_among,
     keep_rows,
     list_distinct,
+    mark_rows,
     pick,
 )
 from nsys_pp.arrays.intervals import find_parents
@@ -51,7 +52,6 @@ _PIECE_ROWS = 1_000_000
 _MOST_WINDOWS = 64
 _SAMPLED = 4096
 _COLUMNS = ["process_key", "thread_key", "start_ns", "end_ns"]
-_ACROSS = _MOST_WINDOWS  # number of the piece of ranges across windows
 
 
 class Piece(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def split_pieces(
     bounds = list_distinct(sample[np.arange(1, count) * len(sample) // count])
     window = _number_windows(start, bounds)
     is_across = window != _number_windows(end, bounds)
-    window[is_across] = _ACROSS
+    window[is_across] = _MOST_WINDOWS  # the number of no window
     window_of_call = _number_windows(call_start, bounds)
     of_windows = ((window == number, window_of_call == number) for number in range(len(bounds) + 1))
     across = (is_across, _is_during_any(call_start, start[is_across], end[is_across]))
@@ -126,13 +126,11 @@ def _is_during_any(times: Int64s, start: Int64s, end: Int64s) -> Bools:
 
 def _choose_waited(waited: Waited, position: NDArray[np.uint32], is_chosen: Bools) -> Waited:
     """Keep the chosen calls, by their positions."""
-    both = []
-    for calls in (waited.certain, waited.possible):
-        kept = is_chosen[calls.call_row]
-        both.append(
-            WaitedCalls(thread=calls.thread[kept], call_row=position[calls.call_row[kept]].astype(np.int64))
-        )
-    return Waited(certain=both[0], possible=both[1])
+    certain, possible = (
+        replace(calls, call_row=position[calls.call_row].astype(np.int64))
+        for calls in waited.select(is_chosen)
+    )
+    return Waited(certain=certain, possible=possible)
 
 
 def _gather(frame: pl.DataFrame, rows: Int64s) -> pl.DataFrame:
@@ -211,7 +209,7 @@ def project_ranges(
     Returns:
         `PROJECTIONS`, one row per range and device (and stream) that it reached, by range_id,
         device and stream. Ranges that end on another thread than they begin have no row under
-        scope "thread"; `count_cross_thread` counts them. Empty in, empty out.
+        scope "thread". Empty in, empty out.
     """
     if ranges.is_empty():
         return PROJECTIONS.to_frame()
@@ -323,7 +321,7 @@ def _project(
     of_process = np.arange(len(ranges)) if scope == "process" else np.flatnonzero(crosses)
     if scope == "thread":
         inside = find_calls_inside(ranges, np.flatnonzero(~crosses), scope, api_calls, launched.call_row)
-        return _join_parts(project_onto_targets(inside, launched, names))
+        return _join_parts([*project_onto_targets(inside, launched, names)])
     if scope == "auto":
         rows = np.flatnonzero(~crosses)
         ordered = order_calls(api_calls, "thread") if waited is None else None
@@ -332,7 +330,7 @@ def _project(
             waited = find_waited_calls(
                 ranges, api_calls, launched.call_row, device=device[launched.target], ordered=ordered
             )
-        for added in waited.select(launched.call_row, len(api_calls)):
+        for added in waited.select(mark_rows(launched.call_row, len(api_calls))):
             if not len(rows):
                 break
             calls, with_waited = _add_waited_calls(api_calls, launched, added)
@@ -380,12 +378,7 @@ def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return index_rows(projected, np.argsort(projected["row"].to_numpy(), kind="stable"))
 
 
-def count_cross_thread(ranges: pl.DataFrame) -> int:
-    """Count the ranges that end on another thread than they begin (`RANGES`)."""
-    return ranges["end_thread_key"].count()
-
-
-def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
+def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, NDArray[np.int32]]:
     """Return the parent's range_id (null at the top) and the depth; cross-thread ranges have no parent."""
     rows = np.flatnonzero(~has_value(ranges["end_thread_key"]))
     columns = (ranges[name].to_numpy()[rows] for name in ("thread_key", "start_ns", "end_ns"))
@@ -416,7 +409,7 @@ def count_projected(
     """
     rows = []
     if projections is not None:
-        crossing = count_cross_thread(ranges) if scope == "thread" else 0
+        crossing = ranges["end_thread_key"].count() if scope == "thread" else 0
         without = len(ranges) - _count_distinct(projections["range_id"]) - crossing
         reasons = {
             "end on another thread than they began (scope thread)": crossing,

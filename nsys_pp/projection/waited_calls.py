@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import EVER, NEVER, index_rows, numbers
+from nsys_pp.arrays.columns import EVER, NEVER, index_rows, mark_rows, numbers, select_rows
 from nsys_pp.arrays.search import number_keys, order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import pid, tid
@@ -50,15 +50,12 @@ class Waited(Struct, frozen=True, kw_only=True):
     certain: WaitedCalls
     possible: WaitedCalls
 
-    def select(self, call_row: Int64s, count: int) -> tuple[WaitedCalls, WaitedCalls]:
-        """Return both with only some of the launching calls; `count` is the length of `API_CALLS`."""
-        is_launching = np.zeros(count, dtype=bool)
-        is_launching[call_row] = True
-        both = []
-        for waited in (self.certain, self.possible):
-            kept = is_launching[waited.call_row]
-            both.append(WaitedCalls(thread=waited.thread[kept], call_row=waited.call_row[kept]))
-        return both[0], both[1]
+    def select(self, is_chosen: Bools) -> tuple[WaitedCalls, WaitedCalls]:
+        """Return both with some of the calls, by a mask of the rows of API_CALLS."""
+        return (
+            select_rows(self.certain, is_chosen[self.certain.call_row]),
+            select_rows(self.possible, is_chosen[self.possible.call_row]),
+        )
 
 
 class _Calls(Struct, frozen=True, kw_only=True):
@@ -111,8 +108,7 @@ def find_waited_calls(
     Returns:
         Both have pairs by thread and row.
     """
-    is_launching = np.zeros(len(api_calls), dtype=bool)
-    is_launching[call_row] = True
+    is_launching = mark_rows(call_row, len(api_calls))
     waiting, workers = _list_threads(ranges), _list_threads(api_calls, is_launching)
     workers_by_process: dict[int, list[int]] = {}
     for process, worker in workers.iter_rows():

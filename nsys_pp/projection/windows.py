@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import mark_rows, select_rows
 from nsys_pp.arrays.search import expand_windows, order_by_owner, order_by_time
 from nsys_pp.arrays.types import Bools, Int64s
 
@@ -27,10 +28,7 @@ class OrderedCalls(Struct, frozen=True, kw_only=True):
         """Return some of the calls, by a mask of the rows of API_CALLS."""
         if is_wanted.all():
             return self
-        kept = np.flatnonzero(is_wanted[self.rows])
-        return OrderedCalls(
-            rows=self.rows[kept], owner=self.owner[kept], start=self.start[kept], end=self.end[kept]
-        )
+        return select_rows(self, np.flatnonzero(is_wanted[self.rows]))
 
 
 def order_calls(api_calls: pl.DataFrame, scope: str, is_wanted: Bools | None = None) -> OrderedCalls:
@@ -185,8 +183,7 @@ def split_windows(windows: Windows) -> tuple[Int64s, Int64s, Int64s]:
     row, first = row[order], first[order]
     last = np.empty_like(first)
     # A segment ends at the next cut of its range, or at the end of the window.
-    is_final = np.ones(len(row), dtype=bool)
-    is_final[:-1] = row[1:] != row[:-1]
+    is_final = np.append(row[1:] != row[:-1], True)
     last[is_final] = windows.last
     last[~is_final] = windows.cut_position
     keep = last > first
@@ -234,8 +231,7 @@ def find_calls_inside(
         waited_from: First row of calls of other threads that their `thread_key` waited for; None: no such
             calls.
     """
-    is_launching = np.zeros(len(api_calls), dtype=bool)
-    is_launching[call_row] = True
+    is_launching = mark_rows(call_row, len(api_calls))
     calls = order_calls(api_calls, scope, is_launching) if ordered is None else ordered.select(is_launching)
     call = calls.rows
     position = np.empty(len(api_calls), dtype=np.int64)
@@ -263,9 +259,8 @@ def find_without_calls(ranges: pl.DataFrame, calls_inside: CallsInside, api_call
     Returns:
         Rows of `ranges`, among those of `calls_inside`, ascending.
     """
-    without_launching_call = np.ones(len(calls_inside.rows), dtype=bool)
-    without_launching_call[calls_inside.segment_row] = False
-    without_launch: Int64s = calls_inside.rows[without_launching_call]
+    has_launch = mark_rows(calls_inside.segment_row, len(calls_inside.rows))
+    without_launch = calls_inside.rows[~has_launch]
     if not len(without_launch) or calls_inside.is_launching.all():
         return without_launch
     others = order_calls(api_calls, calls_inside.scope, ~calls_inside.is_launching)
