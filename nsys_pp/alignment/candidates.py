@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,13 @@ from nsys_pp.alignment.near import (
     Line,
     Reference,
     Start,
+    VotesArgument,
     find_line,
     fit_line,
     measure_distances,
     point_to,
     stack_lines,
 )
-from nsys_pp.alignment.near import Votes as VotesArgument
 from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -288,14 +288,6 @@ def _measure_agreement(votes: Votes, windows: list[Int64s]) -> Floats:
     return np.array([closeness[first:stop].sum() for first, stop in itertools.pairwise(bounds.tolist())])
 
 
-def fit_votes(votes: Votes, windows: list[Int64s]) -> list[Line]:
-    """Fit a line through the votes of each window."""
-    kept = [
-        window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]] for window in windows
-    ]
-    return [find_line(votes.time[own], votes.offset_ns[own], width=4 * SKEW_NS) for own in kept]
-
-
 _MAX_DENSE = 5  # lines through most votes of collectives, and of messages, that are fitted to the operations
 _MAX_OTHERS = 3  # the same, of lines through votes that agree, and of lines near the expected offset
 _SAME_NS = 2 * SKEW_NS  # candidates this close are one
@@ -345,10 +337,11 @@ def find_candidates(
     if not len(events):
         return []
     comparison = Comparison(events, reference)
-    first: list[tuple[Start, int]] = []
-    for is_message in (False, True):  # a few collectives are stronger evidence than many messages
-        is_voter = events.is_message == is_message
-        first += _list_first_lines(comparison, center, half_width_ns, is_voter)
+    first = [
+        line
+        for is_message in (False, True)  # a few collectives are stronger evidence than many messages
+        for line in _list_first_lines(comparison, center, half_width_ns, events.is_message == is_message)
+    ]
     ranked = _rank_lines(comparison, first, scatter_ns)
     if near_ns and not (ranked and ranked[0].line.distance_ns(center) <= near_ns):
         near = _rank_lines(comparison, [(comparison.start(center, within_ns=near_ns), 1)], scatter_ns)
@@ -359,8 +352,8 @@ def find_candidates(
 
 def _list_first_lines(
     comparison: Comparison, center: Line, half_width_ns: float, is_voter: Bools
-) -> list[tuple[Start, int]]:
-    """List the best lines through the votes of some events.
+) -> Iterator[tuple[Start, int]]:
+    """Yield the best lines through the votes of some events.
 
     Each with the number of lines that it was chosen from.
 
@@ -368,20 +361,22 @@ def _list_first_lines(
     """
     votes = vote(comparison.events, is_voter, comparison.reference, center, half_width_ns)
     if votes is None:
-        return []
+        return
     windows = list_windows(votes.half, votes.weight)
     dense = windows[:CANDIDATES]
-    first: list[tuple[Start, int]] = []
     for chosen, count, tried in (
         (dense, _MAX_DENSE, 1),
         (list_agreeing(votes, windows), _MAX_OTHERS, WINDOWS // CANDIDATES),
         (list_expected(votes, center, dense), _MAX_OTHERS, 1),
     ):
-        starts = [comparison.start(line) for line in fit_votes(votes, chosen)]
+        kept = [
+            window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]] for window in chosen
+        ]
+        lines = [find_line(votes.time[own], votes.offset_ns[own], width=4 * SKEW_NS) for own in kept]
+        starts = [comparison.start(line) for line in lines]
         if len(starts) > count:
             starts = sorted(starts, key=lambda start: -start.evidence)[:count]
-        first += [(start, tried) for start in starts]
-    return first
+        yield from ((start, tried) for start in starts)
 
 
 def _fit_start(comparison: Comparison, start: Start, scatter_ns: float) -> list[Line]:

@@ -305,12 +305,15 @@ class Prior(Struct, frozen=True, kw_only=True):
         known = [domain for domain in timeline.lines if self.is_utc[domain]]
         offsets_ns = np.array([timeline.lines[domain].at(np.zeros(1))[0] for domain in known])
         machines = timeline.machine[known]
-        torn: dict[int, float] = {}
-        for domain, offset_ns, machine in zip(known, offsets_ns, machines, strict=True):
-            apart_ns = float(np.median(np.abs(offsets_ns[machines == machine] - offset_ns)))
-            if apart_ns > MAX_SESSION_DIFFERENCE_NS:
-                torn[domain] = apart_ns
-        return torn
+        apart_ns = [
+            float(np.median(np.abs(offsets_ns[machines == machine] - offset_ns)))
+            for offset_ns, machine in zip(offsets_ns, machines, strict=True)
+        ]
+        return {
+            domain: distance_ns
+            for domain, distance_ns in zip(known, apart_ns, strict=True)
+            if distance_ns > MAX_SESSION_DIFFERENCE_NS
+        }
 
 
 def _weigh_offset(distance_ns: float, scale_ns: float) -> float:

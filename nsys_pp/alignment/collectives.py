@@ -26,6 +26,7 @@ from nsys_pp.alignment.choice import (
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.near import Line
 from nsys_pp.arrays.columns import find_distinct, list_distinct
+from nsys_pp.arrays.search import list_groups
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -78,8 +79,7 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
         )
         for number in list_distinct(machine).tolist()
     ]
-    units = [unit for tied in by_machine for unit in tied]
-    units = matcher.tie_all(units)
+    units = matcher.tie_all([unit for tied in by_machine for unit in tied])
     if len(units) > 1 and is_buffered.any():
         # the transfer of a buffered message is between the ends of its kernels, so other operations are asked
         # first
@@ -106,9 +106,7 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
 
 def _split_by_domain(events: Events, domain_count: int, rows: Int64s) -> list[Int64s]:
     """List the rows of each domain, of these rows."""
-    rows = rows[np.argsort(events.domain[rows], kind="stable")]
-    bounds = np.searchsorted(events.domain[rows], np.arange(domain_count + 1))
-    return [rows[bounds[domain] : bounds[domain + 1]] for domain in range(domain_count)]
+    return [rows[own] for own in list_groups(events.domain[rows], domain_count)]
 
 
 def _list_keys(events: Events, domain_count: int) -> list[int]:
@@ -276,11 +274,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         joint: list[list[Timeline]] = []
         of_machine: dict[int, list[Timeline]] = {}
         for unit in remaining:
-            machines = unit.machines
-            if len(machines) > 1 or timeline.machines & unit.machines:
+            if len(unit.machines) > 1 or timeline.machines & unit.machines:
                 joint.append([unit])
-                continue
-            of_machine.setdefault(next(iter(machines)), []).append(unit)
+            else:
+                of_machine.setdefault(next(iter(unit.machines)), []).append(unit)
         return [*joint, *of_machine.values()]
 
     def _add(self, timeline: Timeline, choice: Choice) -> None:

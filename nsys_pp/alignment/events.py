@@ -97,10 +97,7 @@ def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
             first = min(base_ns[row] + sessions[row].time_shift_ns for row in group)
             for row in group:
                 base_ns[row] += start_ns - first
-    domain_of = [0] * len(sessions)
-    for number, group in enumerate(groups):
-        for row in group:
-            domain_of[row] = number
+    number_of = {row: number for number, group in enumerate(groups) for row in group}
     domains = [
         Domain(
             machine=sessions[group[0]].machine,
@@ -109,7 +106,7 @@ def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
         )
         for group in groups
     ]
-    return Guess(domains=domains, domain_of=domain_of, base_ns=base_ns)
+    return Guess(domains=domains, domain_of=[number_of[row] for row in range(len(sessions))], base_ns=base_ns)
 
 
 def _share_system_clock(session: Session, other: Session) -> bool:

@@ -13,7 +13,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.alignment.near import DRIFT_SIGMA, MAX_DRIFT, mad_sigma
-from nsys_pp.arrays.columns import find_distinct, list_distinct
+from nsys_pp.arrays.columns import find_distinct, list_distinct, mark_rows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
@@ -235,11 +235,10 @@ def _solve(equations: Equations, theta: Floats, inverse: Floats | None) -> tuple
             change = None if inverse is None else _iterate(equations, gradient, inverse)
         except np.linalg.LinAlgError:
             continue
-        if change is None:
-            continue
-        if damping == _LEAST_PART or np.abs((theta + change)[clocks:]).max() <= MAX_DRIFT * NS_PER_S:
-            assert inverse is not None
-            return theta + change, inverse
+        if change is not None and inverse is not None:
+            drift = np.abs((theta + change)[clocks:]).max()
+            if damping == _LEAST_PART or drift <= MAX_DRIFT * NS_PER_S:
+                return theta + change, inverse
     raise np.linalg.LinAlgError("the equations of the clocks are singular")
 
 
@@ -427,8 +426,7 @@ def _thin(clock: Int64s, instance: Int64s, clocks: int, unknowns: int) -> Int64s
     limit = max(400, int(_MAX_WORK / unknowns**2))
     if count <= limit:
         return np.arange(len(instance))
-    chosen = np.zeros(count, dtype=bool)
-    chosen[np.linspace(0, count - 1, limit).astype(np.int64)] = True
+    chosen = mark_rows(np.linspace(0, count - 1, limit).astype(np.int64), count)
     # of each clock, those at even distances in its own operations
     order = np.lexsort((instance, clock))
     total = np.bincount(clock, minlength=clocks)

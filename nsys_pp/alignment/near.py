@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
-from nsys_pp.arrays.columns import find_distinct, list_distinct, select_rows
+from nsys_pp.arrays.columns import find_distinct, list_distinct, mark_rows, select_rows
 from nsys_pp.arrays.search import expand_windows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.compiled import load_library
@@ -271,7 +271,7 @@ class _Evidence(ctypes.Structure):
     )
 
 
-class Votes(ctypes.Structure):
+class VotesArgument(ctypes.Structure):
     """`Votes` of `near.c`."""
 
     _fields_ = _list_fields(
@@ -286,7 +286,7 @@ LIBRARY = load_library(
         "near_points_size": ctypes.sizeof(_Points),
         "near_search_size": ctypes.sizeof(_Search),
         "near_evidence_size": ctypes.sizeof(_Evidence),
-        "near_votes_size": ctypes.sizeof(Votes),
+        "near_votes_size": ctypes.sizeof(VotesArgument),
     },
 )
 for _name in ("near_check", "near_search", "near_weigh", "near_count_votes"):
@@ -318,16 +318,12 @@ class Pairs(Struct, frozen=True, kw_only=True):
         reference_row: Row of the reference.
         scatter_ns: Scatter of the pairs of the event's channel.
         evidence: Logarithm of the likelihood ratio of all channels together.
-        exchange_evidence: The same, of the channels of messages that are not known to be sends or receives.
-        sharpest_ns: Least scatter of the channels with enough pairs to measure it; infinite without any.
     """
 
     event_row: Int64s
     reference_row: Int64s
     scatter_ns: Floats
     evidence: float
-    exchange_evidence: float
-    sharpest_ns: float
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -400,10 +396,7 @@ class Comparison:
         self._tested = self._list_tested(keys)
         # fits from several starts often end in one line, or in one that they passed
         self._known: dict[tuple[Line, float], tuple[float, float, float]] = {}
-        self._reserve()
-
-    def _reserve(self) -> None:
-        """Reserve room for a search."""
+        # room for a search
         points, channels, others = self._points, self._points.channel_count, self._points.other_channel_count
         self._search, self._evidence = _Search(margin=SKEW_NS), _Evidence(**_WEIGHING)
         self._held = {
@@ -444,7 +437,11 @@ class Comparison:
         return float(self._pairs["evidence"][chosen].sum()) + against, chosen
 
     def weigh(self, line: Line, scatter_ns: float) -> tuple[float, float, float]:
-        """Return the evidence of a line, that of exchanges, and the least scatter, as of `pair`."""
+        """Return the evidence of a line within `SKEW_NS`, that of exchanges, and the least scatter.
+
+        Exchanges are the channels of messages that are not known to be sends or receives. The scatter is that
+        of channels with enough pairs to measure it; infinite without any.
+        """
         known = self._known.get((line, scatter_ns))
         if known is None:
             evidence, chosen = self._weigh(line, SKEW_NS, scatter_ns)
@@ -464,7 +461,7 @@ class Comparison:
 
     def _pair(self, line: Line, scatter_ns: float) -> Pairs:
         self._known.pop((line, scatter_ns), None)  # its pairs are not kept
-        evidence, exchange, sharpest = self.weigh(line, scatter_ns)
+        evidence = self.weigh(line, scatter_ns)[0]
         link = self._pairs["link"][: self._search.pairs]
         rows = np.flatnonzero(self._is_chosen[link])
         rows = rows[np.argsort(self._pairs["point"][rows], kind="stable")]
@@ -473,8 +470,6 @@ class Comparison:
             reference_row=self._pairs["other"][rows].astype(np.int64),
             scatter_ns=self._pairs["scatter"][link[rows]],
             evidence=evidence,
-            exchange_evidence=exchange,
-            sharpest_ns=sharpest,
         )
 
     def start(self, line: Line, *, within_ns: float = NEAR_NS) -> Start:
@@ -500,16 +495,17 @@ class Comparison:
         """
         events = self.events
         is_tested = (events.has_communicator > 0) & ~events.is_message
-        tested = []
-        for key in list_distinct(events.key[is_tested & np.isin(events.key, keys)]).tolist():
-            first, stop = self.reference.of_key(key)
-            tested.append((np.flatnonzero(is_tested & (events.key == key)), self.reference.times[first:stop]))
-        return tested
+        return [
+            (
+                np.flatnonzero(is_tested & (events.key == key)),
+                self.reference.times[slice(*self.reference.of_key(key))],
+            )
+            for key in list_distinct(events.key[is_tested & np.isin(events.key, keys)]).tolist()
+        ]
 
     def _contradict(self, line: Line, paired: npt.NDArray[np.int32]) -> float:
         """Return the evidence against a line by collectives of a communicator that are at other times."""
-        is_paired = np.zeros(self._points.channel_count, dtype=np.bool_)
-        is_paired[paired] = True
+        is_paired = mark_rows(paired, self._points.channel_count)
         against = 0.0
         for rows, times in self._tested:
             own = self.events.end[rows[~is_paired[self._channel[rows]]]]

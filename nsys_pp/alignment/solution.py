@@ -18,51 +18,17 @@ from nsys_pp.alignment.events import COLLECTIVE, MPI, RECEIVE, SEND, Events, Gue
 from nsys_pp.alignment.fit import Fit, find_groups, fit_clocks
 from nsys_pp.alignment.near import NEAR_NS, TOGETHER_NS
 from nsys_pp.arrays.columns import find_distinct, list_distinct
+from nsys_pp.arrays.search import list_groups
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
 _MIN_ENDS = 8  # messages between two groups whose ends agree
 
 
-def bound_groups_by_messages(
-    sender: Int64s, receiver: Int64s, slack_ns: Floats, apart_ns: Floats, group: Int64s
-) -> Floats:
-    """Bound the offset of each group from group 0, by the messages between groups.
-
-    Where the ends of many messages agree to microseconds, their kernels waited for each other, and ended
-    together.
-
-    Args:
-        sender: Sending clock of each message.
-        receiver: Receiving clock of each message.
-        slack_ns: End of the receive minus start of the send, by the current corrections.
-        apart_ns: End of the receive minus end of the send, likewise; NaN where the send did not wait for the
-            receive.
-        group: Group of each clock.
-
-    Returns:
-        Bound of each group in ns: 0 for group 0, infinite where messages do not go both ways, and their ends
-            do not agree.
-    """
-    count = int(group.max(initial=0)) + 1
-    slack = np.full((count, count), np.inf)
-    np.minimum.at(slack, (group[sender], group[receiver]), np.maximum(slack_ns, 0.0))
-    width = np.minimum(
-        np.maximum(slack, slack.T), _compare_ends(group[sender], group[receiver], apart_ns, count)
-    )
-    bound = np.full(count, np.inf)
-    bound[0] = 0.0
-    while True:
-        through = np.minimum(bound, (bound[:, np.newaxis] + width).min(axis=0))
-        if (through == bound).all():
-            return bound
-        bound = through
-
-
 def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_count: int) -> Floats:
     """Bound the offset of each pair of groups by the ends of their messages.
 
-    Infinite where few of them agree.
+    Infinite where few of them agree. An end apart of NaN does not count: the send did not wait.
     """
     width = np.full((group_count, group_count), np.inf)
     low, high = np.minimum(sender, receiver), np.maximum(sender, receiver)
@@ -83,8 +49,7 @@ _COMMON_LAG_NS = 10_000
 
 def bound_error(residual: Floats, pooled: float, spread: float, count: int, message_bound: float) -> float:
     """Bound the error of a clock: scatter and common lag of its ends, error of the fit, bound by messages."""
-    scatter = float(np.quantile(residual, 0.95)) if len(residual) else 0.0
-    scatter = max(scatter, pooled)
+    scatter = max(float(np.quantile(residual, 0.95)) if len(residual) else 0.0, pooled)
     if count < 3:
         scatter = max(scatter, NEAR_NS / 2)
     small_sample = 1 + 3 / max(count, 1)  # residuals of few operations underestimate their scatter
@@ -118,20 +83,43 @@ def bound_groups(
     is_buffered: Bools,
     group: Int64s,
 ) -> Floats:
-    """Bound the offset of each group of clocks from the largest group, by messages."""
+    """Bound the offset of each group of clocks from group 0, the largest, by the messages between groups.
+
+    Where the ends of many messages agree to microseconds, their kernels waited for each other, and ended
+    together.
+
+    Args:
+        clock: Clock of each event.
+        instance: Operation of each event.
+        kind: Kind of each event.
+        start_times: Start of each event, by the current corrections.
+        ended: End of each event, likewise.
+        is_buffered: Whether a send did not wait for its receive.
+        group: Group of each clock.
+
+    Returns:
+        Bound of each group in ns: 0 for group 0, infinite where messages do not go both ways, and their ends
+            do not agree.
+    """
     sends, receives = np.flatnonzero(kind == SEND), np.flatnonzero(kind == RECEIVE)
     order = sends[np.argsort(instance[sends], kind="stable")]
     low = np.searchsorted(instance[order], instance[receives])
     high = np.searchsorted(instance[order], instance[receives], side="right")
     single = high - low == 1
-    sender, receiver = order[low[single]], receives[single]
-    return bound_groups_by_messages(
-        clock[sender],
-        clock[receiver],
-        ended[receiver] - start_times[sender],
-        np.where(is_buffered[sender], np.nan, ended[receiver] - ended[sender]),
-        group,
-    )
+    send, receive = order[low[single]], receives[single]
+    sender, receiver = group[clock[send]], group[clock[receive]]
+    count = int(group.max(initial=0)) + 1
+    slack = np.full((count, count), np.inf)
+    np.minimum.at(slack, (sender, receiver), np.maximum(ended[receive] - start_times[send], 0.0))
+    apart_ns = np.where(is_buffered[send], np.nan, ended[receive] - ended[send])
+    width = np.minimum(np.maximum(slack, slack.T), _compare_ends(sender, receiver, apart_ns, count))
+    bound = np.full(count, np.inf)
+    bound[0] = 0.0
+    while True:
+        through = np.minimum(bound, (bound[:, np.newaxis] + width).min(axis=0))
+        if (through == bound).all():
+            return bound
+        bound = through
 
 
 _MESSAGE_NOISE = 10.0  # noise of the ends of a send and its receive, relative to those of a collective
@@ -196,10 +184,12 @@ def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> S
         _join_by_machine(solution, guess)
         _limit_by_machine(solution, guess, events, matches)
     for number, (row, bound) in enumerate(zip(solution.rows, solution.bound_ns.tolist(), strict=True)):
-        row["group"] = int(solution.group[number])
-        row["offset_ns"] = round(solution.offset_ns[number])
-        row["drift_ppm"] = round(-solution.drift[number] / 1_000, 6) + 0.0
-        row["bound_ns"] = round(bound) if np.isfinite(bound) else None
+        row |= {
+            "group": int(solution.group[number]),
+            "offset_ns": round(solution.offset_ns[number]),
+            "drift_ppm": round(-solution.drift[number] / 1_000, 6) + 0.0,
+            "bound_ns": round(bound) if np.isfinite(bound) else None,
+        }
     return solution
 
 
@@ -296,7 +286,7 @@ def _solve_group(
     instance = find_distinct(matches.instance[rows])[1]
     machines = [guess.domains[member].machine for member in members.tolist()]
     start = np.empty(len(shared_events))
-    for member, own in zip(members.tolist(), _split(clock, len(members)), strict=True):
+    for member, own in zip(members.tolist(), list_groups(clock, len(members)), strict=True):
         start[own] = matches.lines[member].at(shared_events.end[own])
     is_buffered = np.bincount(instance, shared_events.is_buffered) > 0  # by operation
     noise = np.where(shared_events.is_message, _MESSAGE_NOISE, 1.0)
@@ -351,8 +341,10 @@ def _describe_group(
         name: np.bincount(list_distinct((clock * width + instance)[kind]) // width, minlength=len(members))
         for name, kind in sources.items()
     }
-    all_ends = _split(events.domain, len(solution.rows))
-    for number, (member, rows) in enumerate(zip(members.tolist(), _split(clock, len(members)), strict=True)):
+    all_ends = list_groups(events.domain, len(solution.rows))
+    for number, (member, rows) in enumerate(
+        zip(members.tolist(), list_groups(clock, len(members)), strict=True)
+    ):
         counts = {name: int(count[number]) for name, count in operations.items()}
         direct = rows[~is_message[rows]]
         residual = np.abs(fit.residual_ns[direct if len(direct) else rows])
@@ -377,12 +369,6 @@ def _describe_group(
             "mpi_count": counts["MPI"],
             "message_count": counts["send/receive"],
         }
-
-
-def _split(numbers: Int64s, count: int) -> list[Int64s]:
-    """List the rows of each number from 0 to `count` - 1."""
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.searchsorted(numbers[order], np.arange(1, count)))
 
 
 def change_rate(solution: Solution, members: Int64s, rate: float) -> None:

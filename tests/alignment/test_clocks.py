@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nsys_pp.alignment.clocks import Alignment, align_clocks
-from nsys_pp.alignment.events import START_WITHOUT_UTC_NS, guess_clocks
+from nsys_pp.alignment.events import RECEIVE, SEND, START_WITHOUT_UTC_NS, guess_clocks
 from nsys_pp.alignment.fit import find_groups
-from nsys_pp.alignment.solution import bound_groups_by_messages
+from nsys_pp.alignment.solution import bound_groups
 from nsys_pp.frames.clock import ANCHORS, CLOCKS
 from nsys_pp.frames.report import Session
 from tests.alignment.cluster import (
@@ -418,7 +418,16 @@ def test_reach_is_the_shortest_way_over_messages_in_both_directions_or_ended_tog
 ) -> None:
     sender, receiver = (np.array([row[0][i] for row in sent], dtype=np.int64) for i in range(2))
     slack, apart = (np.array([row[i] for row in sent], dtype=np.float64) for i in (1, 2))
-    reach = bound_groups_by_messages(sender, receiver, slack, apart, np.arange(6))
+    is_buffered = np.isnan(apart)
+    reach = bound_groups(
+        clock=np.append(sender, receiver),
+        instance=np.tile(np.arange(len(sent)), 2),
+        kind=np.repeat([SEND, RECEIVE], len(sent)),
+        start_times=np.zeros(2 * len(sent)),
+        ended=np.append(slack - np.where(is_buffered, 0, apart), slack),
+        is_buffered=np.tile(is_buffered, 2),
+        group=np.arange(6),
+    )
     width = {}
     for a, b in itertools.product(range(6), range(6)):
         there = [max(0, s) for clocks, s, _ in sent if clocks == (a, b)]
