@@ -604,36 +604,11 @@ JOB_RANGES = build_schema(
 LANE_KEYS = ("report", "process_key", "device_id")
 
 
-def _by_lane(schema: pl.Schema, name: str) -> Schema:
-    return extend_schema(schema, {"lane": pl.UInt32}, name=name, without=LANE_KEYS)
-
-
-LANE_JOBS = _by_lane(JOBS, "LANE_JOBS")
-
-LANE_STEPS = _by_lane(
-    STEPS, "LANE_STEPS"
-)  # `step` is that of its report: `STEP_NUMBERS` has those of the run
-
-LANE_BATCHES = _by_lane(BATCHES, "LANE_BATCHES")
-LANE_COMPUTE_SEGMENTS = _by_lane(COMPUTE_SEGMENTS, "LANE_COMPUTE_SEGMENTS")
-LANE_WAITS = _by_lane(WAITS, "LANE_WAITS")
-LANE_GAPS = _by_lane(GAPS, "LANE_GAPS")
-LANE_MESSAGES = _by_lane(MESSAGES, "LANE_MESSAGES")
-LANE_KERNELS = _by_lane(KERNEL_AGGREGATES, "LANE_KERNELS")
-LANE_OVERHEADS = _by_lane(OVERHEAD_SUMS, "LANE_OVERHEADS")
-LANE_ANCHORS = _by_lane(ANCHORS, "LANE_ANCHORS")
-
 LANE_FRAMES: Mapping[str, Schema] = {
-    "jobs": LANE_JOBS,
-    "steps": LANE_STEPS,
-    "batches": LANE_BATCHES,
-    "compute_segments": LANE_COMPUTE_SEGMENTS,
-    "waits": LANE_WAITS,
-    "gaps": LANE_GAPS,
-    "messages": LANE_MESSAGES,
-    "kernels": LANE_KERNELS,
-    "overheads": LANE_OVERHEADS,
-    "anchors": LANE_ANCHORS,
+    # `LANE_JOBS` and so on, with `lane` in place of these keys. `step` is that of its report: `STEP_NUMBERS`
+    # has those of the run.
+    name: extend_schema(schema, {"lane": pl.UInt32}, name=f"LANE_{name.upper()}", without=LANE_KEYS)
+    for name, schema in {**REPORT_FRAMES, "anchors": ANCHORS}.items()
 }
 
 GATHERED_FRAMES: Mapping[str, Schema] = {

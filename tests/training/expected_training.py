@@ -27,10 +27,7 @@ from nsys_pp.frames.training import (
     IDEAL,
     JOBS,
     KERNEL_AGGREGATES,
-    LANE_ANCHORS,
-    LANE_BATCHES,
-    LANE_GAPS,
-    LANE_OVERHEADS,
+    LANE_FRAMES,
     LANE_STATES,
     LANES,
     RUN_JOBS,
@@ -79,19 +76,19 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
         steps=conform(steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS).sort(
             "step", "lane"
         ),
-        batches=LANE_BATCHES.to_frame(),
+        batches=LANE_FRAMES["batches"].to_frame(),
         jobs=jobs,
         transfers=transfers,
         anchors=_list_anchors(transfers),
         lane_states=lane_states,
         cover=COVER.to_frame(),
         coverage=COVERAGE.to_frame(),
-        gaps=LANE_GAPS.to_frame(),
+        gaps=LANE_FRAMES["gaps"].to_frame(),
         ideal=IDEAL.to_frame(),
         kernels=KERNEL_AGGREGATES.to_frame()
         .drop("process_key", "device_id")
         .with_columns(lane=pl.lit(0, pl.UInt32)),
-        overheads=LANE_OVERHEADS.to_frame(),
+        overheads=LANE_FRAMES["overheads"].to_frame(),
         schedule=Schedule(
             name=schedule,
             source="given",
@@ -117,8 +114,8 @@ def _list_anchors(transfers: pl.DataFrame) -> pl.DataFrame:
         )
         for side, verb in (("sender", "send"), ("receiver", "receive"))
     ]
-    absent = {name: pl.lit(None) for name in LANE_ANCHORS if name not in sides[0].columns}
-    return conform(pl.concat(sides).with_columns(**absent).sort("start_ns"), LANE_ANCHORS)
+    absent = {name: pl.lit(None) for name in LANE_FRAMES["anchors"] if name not in sides[0].columns}
+    return conform(pl.concat(sides).with_columns(**absent).sort("start_ns"), LANE_FRAMES["anchors"])
 
 
 def expected_lanes(processes: pl.DataFrame) -> pl.DataFrame:

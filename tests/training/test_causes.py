@@ -16,11 +16,8 @@ from nsys_pp.frames.clock import CLOCK, SKEW_NS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import (
     COVER,
-    LANE_ANCHORS,
-    LANE_COMPUTE_SEGMENTS,
-    LANE_MESSAGES,
+    LANE_FRAMES,
     LANE_STATES,
-    LANE_WAITS,
     LANES,
     RUN_JOBS,
     RUN_STEPS,
@@ -109,14 +106,18 @@ def test_a_wait_names_the_lane_that_came_last(tmp_path: Path) -> None:
 
 def waits_of(rows: list[tuple[int, int, int, str | None, str | None, int, int]]) -> pl.DataFrame:
     names = ["lane", "start_ns", "end_ns", "cause", "need", "need_start_ns", "need_end_ns"]
-    frame = pl.DataFrame(rows, schema={name: LANE_WAITS[name] for name in names}, orient="row")
-    return frame.with_columns(step=0, need_op_id=pl.lit(None)).pipe(conform, LANE_WAITS)
+    frame = pl.DataFrame(rows, schema={name: LANE_FRAMES["waits"][name] for name in names}, orient="row")
+    return frame.with_columns(step=0, need_op_id=pl.lit(None)).pipe(conform, LANE_FRAMES["waits"])
 
 
 def segments_of(rows: list[tuple[int, int, int]]) -> pl.DataFrame:
     names = ["lane", "start_ns", "end_ns"]
-    frame = pl.DataFrame(rows, schema={name: LANE_COMPUTE_SEGMENTS[name] for name in names}, orient="row")
-    return frame.with_columns(step=0, compute_ns=LENGTH // 2, op_count=1).pipe(conform, LANE_COMPUTE_SEGMENTS)
+    frame = pl.DataFrame(
+        rows, schema={name: LANE_FRAMES["compute_segments"][name] for name in names}, orient="row"
+    )
+    return frame.with_columns(step=0, compute_ns=LENGTH // 2, op_count=1).pipe(
+        conform, LANE_FRAMES["compute_segments"]
+    )
 
 
 def steps_of(*spans: tuple[int, int]) -> pl.DataFrame:
@@ -153,9 +154,9 @@ def states_of(
         waits=waits,
         jobs=RUN_JOBS.to_frame(),
         data_jobs=pl.DataFrame(data, schema=loads, orient="row"),
-        messages=LANE_MESSAGES.to_frame(),
+        messages=LANE_FRAMES["messages"].to_frame(),
         transfers=transfers.with_columns(bound_ns=pl.lit(bound and 2 * bound, TRANSFERS["bound_ns"])),
-        anchors=LANE_ANCHORS.to_frame(),
+        anchors=LANE_FRAMES["anchors"].to_frame(),
     )
 
 
@@ -286,7 +287,7 @@ def build_anchors(apart_ns: int) -> pl.DataFrame:
                 begin = end - 300_000 + 200_000 * member
                 rows.append({"lane": lane, "start_ns": begin, "end_ns": end + member * 2_000})
     anchors = pl.DataFrame(rows).with_columns(kind=pl.lit("collective"), name=pl.lit("AllReduce"))
-    return fill_columns(anchors, LANE_ANCHORS)
+    return fill_columns(anchors, LANE_FRAMES["anchors"])
 
 
 @pytest.mark.parametrize("bounds_ns", [[0, 5_000], [0, 5_000_000], [0, None]])
@@ -315,7 +316,7 @@ def test_buckets_that_follow_each_other_soon_are_of_all_machines() -> None:
         for lane in range(4)
     ]
     anchors = pl.DataFrame(rows).with_columns(kind=pl.lit("collective"), name=pl.lit("ReduceScatter"))
-    anchors = fill_columns(anchors, LANE_ANCHORS)
+    anchors = fill_columns(anchors, LANE_FRAMES["anchors"])
     needed = anchors.filter(lane=0).select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
     late = pl.when(pl.col("lane") == 3).then(pl.col("start_ns") + 30_000).otherwise("start_ns")
     anchors = anchors.with_columns(start_ns=late)
@@ -367,7 +368,7 @@ def test_the_last_member_is_that_of_plain_loops() -> None:
             pl.DataFrame(rows).with_columns(
                 kind=pl.lit("collective"), name=pl.lit("AllReduce"), communicator=pl.lit(7)
             ),
-            LANE_ANCHORS,
+            LANE_FRAMES["anchors"],
         )
         lanes = build_lanes([0, 0]).with_columns(clock=pl.lit(0, pl.UInt32))
         needed = anchors.select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
