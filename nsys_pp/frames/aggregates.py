@@ -109,18 +109,16 @@ NAMED_OPERATORS = build_schema(
     name="NAMED_OPERATORS",
 )
 
-ITEM = pl.Enum(["range", "operator", "phase"])
-MEASURE = pl.Enum(["host", "span", "gpu"])
 # Name of the phase of all jobs.
 ALL_JOBS = "jobs"
 ITEM_AGGREGATES = build_schema(
     {  # NVTX ranges by name, operators of a framework, and phases of training (jobs by kind)
         **_DEVICE,  # device_id is null for measure "host"
-        "item": ITEM,
+        "item": pl.Enum(["range", "operator", "phase"]),
         # "host": time on the CPU. "span": from the first start to the last end of its operations, as
         # NVIDIA's `nvtx_gpu_proj_sum` has it. "gpu": sum of the durations of its operations, as Paddle's
         # tables have it.
-        "measure": MEASURE,
+        "measure": pl.Enum(["host", "span", "gpu"]),
         "style": RANGE_KIND,  # of ranges
         "domain": NAME,  # of ranges; null for the default domain
         "name": NAME,  # of phases: the kind of job, ALL_JOBS, or "step"; null where a range has no name

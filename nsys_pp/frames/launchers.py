@@ -17,29 +17,24 @@ class Rank(NamedTuple):
     world_size: int | None  # None where unknown
 
 
-class _Launcher(NamedTuple):
-    rank: str
-    world_size: str | None
-    local_rank: str | None
-
-
 _MOST_DIGITS = 18  # of a number that fits 64 bits
 _MOST_GPU_DIGITS = 9
 
 SLURM_TASK = "SLURM_PROCID"
-# Most specific first: a framework's own, then MPI's, then those of what starts jobs.
-_LAUNCHERS = (
-    _Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    _Launcher("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    _Launcher("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
-    _Launcher("PMIX_RANK", None, None),
-    _Launcher("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK"),
-    _Launcher(SLURM_TASK, "SLURM_NTASKS", "SLURM_LOCALID"),
-    _Launcher("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_RANK_IN_NODE"),
-    _Launcher("PALS_RANKID", None, "PALS_LOCAL_RANKID"),
-    _Launcher("ALPS_APP_PE", None, None),
-    _Launcher("FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID"),
-    _Launcher("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"),
+# Variables of the rank, the number of ranks, and the rank on the machine. Most specific first: a framework's
+# own, then MPI's, then those of what starts jobs.
+_LAUNCHERS: tuple[tuple[str, str | None, str | None], ...] = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
+    ("PMIX_RANK", None, None),
+    ("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK"),
+    (SLURM_TASK, "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_RANK_IN_NODE"),
+    ("PALS_RANKID", None, "PALS_LOCAL_RANKID"),
+    ("ALPS_APP_PE", None, None),
+    ("FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID"),
+    ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"),
 )
 
 
@@ -51,11 +46,11 @@ def find_rank(variables: Mapping[str, str]) -> Rank | None:
     >>> find_rank({"RANK": "8", "WORLD_SIZE": "8", "SLURM_PROCID": "0"})  # RANK cannot be
     Rank(rank=0, source='SLURM_PROCID', world_size=None)
     """
-    for launcher in _LAUNCHERS:
-        rank = _as_count(variables.get(launcher.rank))
-        world_size = _as_count(variables.get(launcher.world_size or ""))
+    for name, size_name, _ in _LAUNCHERS:
+        rank = _as_count(variables.get(name))
+        world_size = _as_count(variables.get(size_name or ""))
         if rank is not None and (world_size is None or rank < world_size):
-            return Rank(rank, launcher.rank, world_size)
+            return Rank(rank, name, world_size)
     return None
 
 
@@ -65,7 +60,7 @@ def find_local_rank(variables: Mapping[str, str]) -> int | None:
     >>> find_local_rank({"SLURM_LOCALID": "1"})
     1
     """
-    ranks = (_as_count(variables.get(launcher.local_rank or "")) for launcher in _LAUNCHERS)
+    ranks = (_as_count(variables.get(name or "")) for *_, name in _LAUNCHERS)
     return next((rank for rank in ranks if rank is not None), None)
 
 

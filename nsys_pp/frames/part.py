@@ -175,13 +175,16 @@ class PartOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         >>> PartOptions(ops=("kernel", "memcpy"), step_patterns=("epoch",)).words()
         "--detail kernels --ops kernel,memcpy --scope auto --step-pattern 'epoch'"
         """
-        words = [f"--detail {self.detail} --ops {','.join(self.ops)} --scope {self.scope}"]
-        words += ["--flows"] * self.flows
-        words += [f"--show {','.join(self.show)}"] * bool(self.show)
-        words += [f"--preset {self.preset}"] * (self.preset is not None)
-        words += [f"--job-pattern '{pattern}'" for pattern in self.job_patterns]
-        words += [f"--step-pattern '{pattern}'" for pattern in self.step_patterns]
-        return " ".join(words)
+        return " ".join(
+            [
+                f"--detail {self.detail} --ops {','.join(self.ops)} --scope {self.scope}",
+                *["--flows"] * self.flows,
+                *[f"--show {','.join(self.show)}"] * bool(self.show),
+                *[f"--preset {self.preset}"] * (self.preset is not None),
+                *(f"--job-pattern '{pattern}'" for pattern in self.job_patterns),
+                *(f"--step-pattern '{pattern}'" for pattern in self.step_patterns),
+            ]
+        )
 
 
 class PartFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

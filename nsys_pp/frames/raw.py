@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import polars as pl
 from msgspec import Struct, field
 
-from nsys_pp.frames.conform import Schema, build_schema, extend_schema
+from nsys_pp.frames.conform import DataTypes, Schema, build_schema, extend_schema
 
 # Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; demangled names of
 # kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls;
@@ -65,9 +65,7 @@ def find_show_groups(kinds: Iterable[str]) -> frozenset[Group]:
     return frozenset(group for group in SHOW_GROUPS if group.removeprefix("show_") in {*kinds})
 
 
-_Columns = Mapping[str, pl.DataType | type[pl.DataType]]
-
-_STACK: _Columns = {  # frames of stacks
+_STACK: DataTypes = {  # frames of stacks
     "stack_id": pl.Int64,
     "symbol": pl.Int32,
     "module": pl.Int32,
@@ -75,7 +73,7 @@ _STACK: _Columns = {  # frames of stacks
 }
 
 # Columns by raw frame.
-COLUMNS_ON_REQUEST: Mapping[str, _Columns] = {
+COLUMNS_ON_REQUEST: Mapping[str, DataTypes] = {
     "activities": {  # intervals and instants of many tables
         "table": pl.String,  # its exported name
         "source": pl.String,  # row of the trace: "OS calls", "MPI"; the exported name of an unknown table
@@ -209,17 +207,15 @@ COLUMNS_ON_REQUEST: Mapping[str, _Columns] = {
     },
 }
 
-# Stages that leave out rows.
-# * file: rows of the file, by their numbers; only of tables whose numbers have gaps, so that rows are
-#   missing.
-# * report: rows that were read; used are those in the frames of the report.
-# * projection: ranges and GPU operations of the report; used are ranges with a projection, and operations
-#   with a launch.
-ROW_STAGE = pl.Enum(["file", "report", "projection"])
-
 ROW_COUNTS = build_schema(
     {  # one row per stage, table and reason; the rows of a table were all read: used + left out = read
-        "stage": ROW_STAGE,
+        # Stages that leave out rows.
+        # * file: rows of the file, by their numbers; only of tables whose numbers have gaps, so that rows are
+        #   missing.
+        # * report: rows that were read; used are those in the frames of the report.
+        # * projection: ranges and GPU operations of the report; used are ranges with a projection, and
+        #   operations with a launch.
+        "stage": pl.Enum(["file", "report", "projection"]),
         "table": pl.String,  # our name: "kernels"; in stage "projection" a frame: "ranges"
         "source": pl.String,  # name in the report; null in stage "projection"
         "reason": pl.String,  # why the rows were left out; null: they were used
@@ -250,15 +246,6 @@ class RowTally(Struct, kw_only=True):
     left_out: dict[tuple[str, str], int] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
 
-    def copy(self) -> RowTally:
-        """Copy the counts."""
-        return RowTally(
-            read=dict(self.read),
-            sources=dict(self.sources),
-            left_out=dict(self.left_out),
-            missing=dict(self.missing),
-        )
-
     def leave_out(self, table: str, reason: str, count: int) -> None:
         """Count rows that are left out."""
         if count:
@@ -282,7 +269,7 @@ def list_counts(
     """Yield the rows of `ROW_COUNTS` for one table.
 
     Args:
-        stage: Of `ROW_STAGE`.
+        stage: As in `ROW_COUNTS`.
         table: Name of the table or frame.
         count: Rows that the stage received.
         left_out: Rows that it left out, by reason; others are used.
@@ -299,20 +286,9 @@ def build_row_counts(rows: Iterable[tuple[str, str, str | None, str | None, int]
     return pl.DataFrame([*rows], schema=ROW_COUNTS, orient="row")
 
 
-NVTX_KIND = pl.Enum(["push_pop", "start_end", "mark", "category", "domain", "note"])
-COPY_DIRECTION = pl.Enum(
-    [
-        *("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"),
-        *("Unified HtoD", "Unified DtoH", "Unified DtoD"),
-    ]
-)
-STREAM_KIND = pl.Enum(["default", "blocking", "non-blocking"])
-FIELD_TYPE = pl.Enum(["int", "uint", "float", "char", "address"])
 MEMORY_KIND = pl.Enum(["pageable", "pinned", "device", "array", "managed", "device static", "managed static"])
-MEMORY_ACTION = pl.Enum(["allocation", "release"])
-SEVERITY = pl.Enum(["info", "warning", "error", "verbose"])
 
-_OP: _Columns = {
+_OP: DataTypes = {
     "start": pl.Int64,
     "end": pl.Int64,
     "device": pl.Int32,
@@ -324,7 +300,7 @@ _OP: _Columns = {
     "graph": pl.Int64,
 }
 
-_STREAM_CALL: _Columns = {
+_STREAM_CALL: DataTypes = {
     "process": pl.Int64,
     "correlation": pl.Int64,
     "context": pl.Int32,
@@ -333,7 +309,7 @@ _STREAM_CALL: _Columns = {
     "record": pl.Int64,  # of the event, which calls that wait for it share with the call that made it
 }
 
-_MPI_CALL: _Columns = {
+_MPI_CALL: DataTypes = {
     "start": pl.Int64,
     "end": pl.Int64,
     "thread": pl.Int64,
@@ -342,12 +318,12 @@ _MPI_CALL: _Columns = {
 }
 
 
-_COLUMNS: Mapping[str, _Columns] = {
+_COLUMNS: Mapping[str, DataTypes] = {
     "strings": {"id": pl.Int32, "text": pl.String},
     # ranges and marks, the rows that name domains and categories, and notes about threads, devices and files
     "nvtx": {
         "row": pl.Int64,
-        "kind": NVTX_KIND,
+        "kind": pl.Enum(["push_pop", "start_end", "mark", "category", "domain", "note"]),
         "start": pl.Int64,
         "end": pl.Int64,
         "thread": pl.Int64,
@@ -375,7 +351,8 @@ _COLUMNS: Mapping[str, _Columns] = {
         "domain": pl.Int64,
         "schema": pl.Int64,
         "index": pl.Int64,
-        "type": FIELD_TYPE,  # null: not one of the simple types
+        # null: not one of the simple types
+        "type": pl.Enum(["int", "uint", "float", "char", "address"]),
         "bytes": pl.Int64,
         "name": pl.String,
         "count": pl.Int64,
@@ -402,7 +379,16 @@ _COLUMNS: Mapping[str, _Columns] = {
         "static_shared": pl.Int64,
         "dynamic_shared": pl.Int64,
     },
-    "copies": {**_OP, "direction": COPY_DIRECTION, "bytes": pl.Int64},
+    "copies": {
+        **_OP,
+        "direction": pl.Enum(
+            [
+                *("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"),
+                *("Unified HtoD", "Unified DtoH", "Unified DtoD"),
+            ]
+        ),
+        "bytes": pl.Int64,
+    },
     "copy_kinds": {  # memory of each copy
         "process": pl.Int64,
         "correlation": pl.Int64,
@@ -440,7 +426,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "context": pl.Int32,
         "stream": pl.Int64,
         "priority": pl.Int64,
-        "kind": STREAM_KIND,
+        "kind": pl.Enum(["default", "blocking", "non-blocking"]),
     },
     "stream_names": {
         "host": pl.Int64,
@@ -483,7 +469,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "device": pl.Int32,
         "correlation": pl.Int64,
         "kind": MEMORY_KIND,
-        "action": MEMORY_ACTION,
+        "action": pl.Enum(["allocation", "release"]),
         "address": pl.Int64,  # unsigned, stored as signed 64 bits
         "bytes": pl.Int64,
     },
@@ -491,7 +477,10 @@ _COLUMNS: Mapping[str, _Columns] = {
         name: {"start": pl.Int64, "end": pl.Int64, "thread": pl.Int64, "name_id": pl.Int32}
         for name in ("overheads", "cuda_overheads")
     },
-    "diagnostics": {"severity": SEVERITY, "text": pl.String},  # of nsys itself
+    "diagnostics": {  # of nsys itself
+        "severity": pl.Enum(["info", "warning", "error", "verbose"]),
+        "text": pl.String,
+    },
     **COLUMNS_ON_REQUEST,
     "facts": {"name": pl.String, "value": pl.String},  # nsys_version, hostname, ...
     "launcher": {"name": pl.String, "value": pl.String},  # allow-listed variables

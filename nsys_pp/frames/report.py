@@ -49,14 +49,12 @@ PAGEABLE_COPIES = build_schema(
     name="PAGEABLE_COPIES",
 )
 
-# Uses of a table, the first that fits: drawn in traces at some level of detail; drawn with `--show`; read for
-# tables of results; only its rows are counted; names and facts; not read.
-TABLE_USE = pl.Enum(["drawn", "on request", "summed", "counted", "facts", "unknown"])
-
 EXPORTED_TABLES = build_schema(
     {  # one row per table of the export but enumerations, by use, show and name
         "table": pl.String,  # its name there
-        "use": TABLE_USE,
+        # The first that fits: drawn in traces at some level of detail; drawn with `--show`; read for tables
+        # of results; only its rows are counted; names and facts; not read.
+        "use": pl.Enum(["drawn", "on request", "summed", "counted", "facts", "unknown"]),
         "show": pl.String,  # kinds of `--show` that draw it: "os", "metrics,other"; null without one
         "sums": pl.String,  # table of results with sums of it: "summary --table os"; null without one
         "row_count": pl.Int64,
@@ -96,10 +94,6 @@ class OpDetails(Struct, frozen=True, kw_only=True):
             return self.distinct[column].clear().extend_constant(None, len(op_id))
         return self.distinct[column][pl.Series(self.row[op_id.to_numpy()])]  # without a query
 
-    def expand(self) -> pl.DataFrame:
-        """Return the details of all operations, a row for each."""
-        return self.distinct[self.row]
-
 
 OVERHEADS = build_schema(
     {  # one row per interval, any order
@@ -132,20 +126,6 @@ OVERHEAD_SUMS = build_schema(
 
 # Pattern of the names of overhead in which CUDA loads or compiles code.
 LOADING = r"(?i)\b(?:function|module) loading\b|\bjit\b|compil"
-# "Unknown": of kinds that older versions of nsys do not know, as lazy loading
-_OF_OTHERS = rf"{LOADING}|command buffer|^dl[a-z]+\(|^Unknown$"
-
-
-def mark_of_profiler(name: pl.Expr) -> pl.Expr:
-    """Return the mask of names of overhead that the profiler causes.
-
-    CUDA loads modules and compiles kernels without a profiler, too; it waits where its buffer of commands is
-    full; and libraries that a program opens (`dlopen`) are loaded anyway. What nsys does not name is of
-    unknown origin.
-    """
-    return ~name.str.contains(_OF_OTHERS).fill_null(value=False)
-
-
 METRIC_VALUES = build_schema(
     {  # one row per sample, by time_ns; a value is valid until the next sample
         "time_ns": pl.Int64,
@@ -322,7 +302,6 @@ KERNEL_KINDS = ("kernel", "graph")
 # Longest time by which errors of clocks let an operation start before the call that launched it. More is no
 # delay.
 MOST_EARLY_NS = 60_000
-SCOPE = pl.Enum(["thread", "process"])
 
 # Names of CUDA calls that launch a kernel, or a graph.
 KERNEL_LAUNCH, GRAPH_LAUNCH = r"^cu(?:da)?Launch(?:Cooperative)?Kernel", r"^cu(?:da)?GraphLaunch"
@@ -556,7 +535,7 @@ PROJECTIONS = build_schema(
         "op_count": pl.Int64,
         "first_op": NAME,  # first operation by start
         "last_op": NAME,  # last operation by end
-        "scope": SCOPE,  # of the counted calls
+        "scope": pl.Enum(["thread", "process"]),  # of the counted calls
         "is_open": pl.Boolean,
     },
     name="PROJECTIONS",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from msgspec.structs import replace
 
 from nsys_pp.frames.raw import RawReport
@@ -51,8 +53,6 @@ from nsys_pp.model.ranges import build_marks, build_ranges, name_events, split_e
 
 __all__ = ["add_activities", "build_report"]
 
-_OF_DETAILS = {"kernel_names", "details"}  # groups with columns of `OP_DETAILS`
-
 
 def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     """Build the report of raw frames.
@@ -66,11 +66,11 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         The report; its frames contain only strings that events refer to.
     """
     if not is_last_use:
-        raw = replace(raw, frames=dict(raw.frames), tally=raw.tally.copy())
+        raw = replace(raw, frames=dict(raw.frames), tally=deepcopy(raw.tally))
     _mend(raw)
-    structures = read_structures(raw)
+    structures = [*read_structures(raw)]
     events = name_events(raw, structures)
-    op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
+    op_details = OpDetails() if raw.groups.isdisjoint({"kernel_names", "details"}) else build_op_details(raw)
     gpu_ops = build_gpu_ops(raw)
     raw.release(*OP_TABLES)
     api_calls = build_api_calls(raw)

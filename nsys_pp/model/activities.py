@@ -192,9 +192,6 @@ def _build_call_stacks(raw: RawReport) -> pl.DataFrame:
     )
 
 
-_ADDRESS = "^0x[0-9a-fA-F]+$"
-
-
 def build_stacks(frames: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     """Build the text of each stack: its functions from the innermost on, like `read < main`.
 
@@ -211,7 +208,7 @@ def build_stacks(frames: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     module = resolve(frames["module"], raw["strings"], dtype=pl.String())
     file = module.str.extract(r"([^/\\\[\]]+)\]?$")  # of `[Unknown]`, too
     named = pl.DataFrame({"symbol": symbol.fill_null(NO_NAME), "file": file}).select(
-        text=pl.when(pl.col("symbol").str.contains(_ADDRESS) & pl.col("file").is_not_null())
+        text=pl.when(pl.col("symbol").str.contains("^0x[0-9a-fA-F]+$") & pl.col("file").is_not_null())
         .then(pl.format("{} [{}]", "symbol", "file"))
         .otherwise("symbol"),
         symbol="symbol",
@@ -269,7 +266,6 @@ def build_gpu_contexts(raw: RawReport, gpus: pl.DataFrame) -> pl.DataFrame:
     ).pipe(conform_part, ACTIVITIES)
 
 
-ROW = "generic events"
 # beginnings of names of GPU metrics; other generic events have none of them
 _OF_GPUS = ("GPC Clock", "SYS Clock", "GR Active", "SM Active", "SMs Active", "SM Issue", "DRAM ")
 
@@ -305,7 +301,7 @@ def build_generic_events(raw: RawReport) -> pl.DataFrame:
             _write_values(raw, joined.select("id", "type")), on="id", how="left", maintain_order="left"
         ).with_columns(text=pl.coalesce("text", "of_values"))
     return joined.select(
-        row=pl.lit(ROW).cast(pl.Categorical()),
+        row=pl.lit("generic events").cast(pl.Categorical()),
         process_key=process_key(pl.col("thread")),
         thread_key="thread",
         start_ns="time",

@@ -111,8 +111,7 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
     """
     session, counts = report.session, count_rows(report)
     ops, calls = report.gpu_ops, report.api_calls
-    matched_count = launches["op_id"].n_unique()
-    lost_count, graph_count = _count_launches(calls, launches, GRAPH_LAUNCH)
+    has_graphs = bool(is_named(calls["name"], GRAPH_LAUNCH).any())
     of_threads = {"range": report.ranges, "call": calls}
     of_processes = {"thread": report.threads, **of_threads, "op": ops}
     # the exporter shifts events and not the session
@@ -132,23 +131,13 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
         threads=_count_events(report.threads, "thread_key", of_threads).pipe(conform, THREADS),
         domains=count_by_domain(report.ranges, report.marks),
         recorded=list_recorded(counts),
-        missing=list_missing(counts, nsys_version=session.nsys_version, has_graphs=graph_count > 0),
+        missing=list_missing(counts, nsys_version=session.nsys_version, has_graphs=has_graphs),
         tables=report.exported_tables,
         op_count=len(ops),
-        matched_count=matched_count,
+        matched_count=launches["op_id"].n_unique(),
         communication_count=counts["communication"],
         row_counts=report.row_counts,
-        anomalies=[
-            *find_unplaced(session.utc_epoch_ns, session.machine_source),
-            *find_unknown_devices(report.devices),
-            *find_lost_graphs(graph_count, lost_count, session.graph_mode),
-            *(
-                f"{finding.text.removesuffix('.')}; {finding.meaning}"
-                for finding in find_row_findings(report, launches, {})
-                if finding.severity == "warning"
-            ),
-            *(text.replace(REPORT, "this report") for text in _find_overhead(report, launches)),
-        ],
+        anomalies=[*_find_anomalies(report, launches)],
     )
 
 
@@ -400,7 +389,6 @@ def _parse_version(text: str | None) -> tuple[int, ...]:
     return (int(match[1]), int(match[2])) if match else (9999,)
 
 
-_PREFIX = "show_"
 _DRAWN = {"nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompressions"}
 _NAMES = {  # read with what they name; no row of them is drawn
     *("gpu_metric_names", "soc_metric_names", "network_metric_names", "network_cards", "network_card_names"),
@@ -450,7 +438,7 @@ def _find_use(table: ExportedTable) -> str:
 def _find_show(table: ExportedTable) -> str | None:
     if (_DRAWN & {*table.frames}) or {*table.frames} <= _NAMES:
         return None
-    shown = [group.removeprefix(_PREFIX) for group in table.groups if group.startswith(_PREFIX)]
+    shown = [group.removeprefix("show_") for group in table.groups if group.startswith("show_")]
     return ",".join(shown) or None
 
 
@@ -458,36 +446,30 @@ def _find_sums(table: ExportedTable) -> str | None:
     return ", ".join(_SUMS[frame] for frame in table.frames if frame in _SUMS) or None
 
 
-def find_lost_graphs(launch_count: int, lost_count: int, graph_mode: str | None) -> list[str]:
-    """Report launches of CUDA graphs without an operation."""
-    if not lost_count:
-        return []
-    mode = f" (its CUDA graph mode is {graph_mode})" if graph_mode else ""
-    return [
-        f"{lost_count:,} of {launch_count:,} launches of CUDA graphs left no GPU operation in the report"
-        f"{mode}; `--cuda-graph-trace=node` records their kernels"
-    ]
-
-
-def find_unknown_devices(devices: pl.DataFrame) -> list[str]:
-    """Report GPUs (`DEVICES`) with a known number only."""
-    unknown = devices.filter(pl.all_horizontal(pl.col("name", "uuid", "bus_location").is_null()))
-    if unknown.is_empty():
-        return []
-    gpus = unknown["gpu"].unique(maintain_order=True).to_list()
-    return [
-        f"{', '.join(gpus)}: distinguished by CUDA's numbers alone, as the report does not describe the GPUs"
-    ]
-
-
-def find_unplaced(utc_epoch_ns: int | None, machine_source: str) -> list[str]:
-    """Report an unknown UTC and an unknown machine."""
-    sentences = []
-    if utc_epoch_ns is None:
-        sentences.append("its UTC is unknown: it cannot be aligned with other reports")
-    if machine_source == "file name":
-        sentences.append("its machine is unknown: the name of the file is used")
-    return sentences
+def _find_anomalies(report: Report, launches: pl.DataFrame) -> Iterator[str]:
+    """Describe what a report lacks, and what is odd about it."""
+    session = report.session
+    if session.utc_epoch_ns is None:
+        yield "its UTC is unknown: it cannot be aligned with other reports"
+    if session.machine_source == "file name":
+        yield "its machine is unknown: the name of the file is used"
+    is_unknown = pl.all_horizontal(pl.col("name", "uuid", "bus_location").is_null())
+    if gpus := report.devices.filter(is_unknown)["gpu"].unique(maintain_order=True).to_list():
+        yield (
+            f"{', '.join(gpus)}: distinguished by CUDA's numbers alone, as the report does not describe the"
+            " GPUs"
+        )
+    lost_count, launch_count = _count_launches(report.api_calls, launches, GRAPH_LAUNCH)
+    if lost_count:
+        mode = f" (its CUDA graph mode is {session.graph_mode})" if session.graph_mode else ""
+        yield (
+            f"{lost_count:,} of {launch_count:,} launches of CUDA graphs left no GPU operation in the report"
+            f"{mode}; `--cuda-graph-trace=node` records their kernels"
+        )
+    for finding in find_row_findings(report, launches, {}):
+        if finding.severity == "warning":
+            yield f"{finding.text.removesuffix('.')}; {finding.meaning}"
+    yield from (text.replace(REPORT, "this report") for text in _find_overhead(report, launches))
 
 
 _LOSS = (
@@ -581,24 +563,21 @@ def _count_launches(calls: pl.DataFrame, launches: pl.DataFrame, pattern: str) -
     return len(np.setdiff1d(rows, launches["call_row"].to_numpy())), len(rows)
 
 
-def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
+def _find_unlaunched(report: Report, launches: pl.DataFrame) -> Iterator[str]:
     """Describe absent kernels and calls, and operations without a call."""
     ops = report.gpu_ops
     if ops.is_empty() or report.ranges.is_empty():
-        return []
-    found = []
+        return
     if not is_among(ops["kind"], KERNEL_KINDS).any():
-        found.append(f"{REPORT} has copies and memory sets, but no kernels")
-    if report.api_calls.is_empty():
-        return [*found, f"{REPORT} has no CUDA calls, so no range is projected onto its GPU operations"]
+        yield f"{REPORT} has copies and memory sets, but no kernels"
     lost = _count_unlaunched(report, launches)
-    if lost > QUIET_SHARE * len(ops):
-        found.append(
+    if report.api_calls.is_empty():
+        yield f"{REPORT} has no CUDA calls, so no range is projected onto its GPU operations"
+    elif lost > QUIET_SHARE * len(ops):
+        yield (
             f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no "
-            "range is projected"
-            " onto them"
+            "range is projected onto them"
         )
-    return found
 
 
 def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
@@ -705,12 +684,12 @@ _MEANINGS = {  # of rows that are left out, by table
 
 def count_unnamed(raw: RawReport) -> dict[str, int]:
     """Count the rows of raw frames whose id of a name is in no row of the table of names, by noun."""
-    known = raw["strings"]["id"].drop_nulls()
-    counts = {}
-    for (table, column), noun in _NAMES_FINDINGS.items():
-        if count := int((~raw[table][column].drop_nulls().is_in(known.implode())).sum()):
-            counts[noun] = count
-    return counts
+    known = raw["strings"]["id"].drop_nulls().implode()
+    return {
+        noun: count
+        for (table, column), noun in _NAMES_FINDINGS.items()
+        if (count := int((~raw[table][column].drop_nulls().is_in(known)).sum()))
+    }
 
 
 def find_row_findings(report: Report, launches: pl.DataFrame, unnamed: Mapping[str, int]) -> list[Finding]:
@@ -721,20 +700,20 @@ def find_row_findings(report: Report, launches: pl.DataFrame, unnamed: Mapping[s
         launches: `LAUNCHES` of its calls and operations.
         unnamed: From `count_unnamed`.
     """
-    found = [*list_left_out(report.row_counts)]
-    for find in _FINDERS:
-        found += find(report, launches)
-    found += [
-        Finding(
-            severity="warning",
-            kind="ids without a name",
-            count=count,
-            text=f"{noun} with the id of a name that the report lacks: {count:,}",
-            meaning="they are shown without a name, and are not jobs or steps",
-        )
-        for noun, count in unnamed.items()
+    return [
+        *list_left_out(report.row_counts),
+        *(finding for find in _FINDERS for finding in find(report, launches)),
+        *(
+            Finding(
+                severity="warning",
+                kind="ids without a name",
+                count=count,
+                text=f"{noun} with the id of a name that the report lacks: {count:,}",
+                meaning="they are shown without a name, and are not jobs or steps",
+            )
+            for noun, count in unnamed.items()
+        ),
     ]
-    return found
 
 
 def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
@@ -743,15 +722,12 @@ def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
         if reason is None or stage == "projection":
             continue
         is_harmless = reason.startswith(("notes:", "not calls:", "information,", "stored twice:"))
-        name = source or table
-        text = f"{name}: {format_count(count, 'row')} left out: {reason}"
-        if stage == "file":
-            text = f"{name}: {format_count(count, 'row')} {reason} (deleted, or lost)"
+        what = f"{reason} (deleted, or lost)" if stage == "file" else f"left out: {reason}"
         yield Finding(
             severity="info" if is_harmless else "warning",
             kind="missing rows" if stage == "file" else "rows left out",
             count=count,
-            text=text,
+            text=f"{source or table}: {format_count(count, 'row')} {what}",
             meaning="none is an event that is analysed"
             if is_harmless
             else _MEANINGS.get(table, "what they describe is missing"),

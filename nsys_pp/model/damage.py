@@ -15,8 +15,6 @@ from nsys_pp.model.identity import find_first, read_time_shift
 
 UNTIMED = "without times: CUPTI did not measure them"
 UNKNOWN_EVENT = "of an unknown type"
-NOTE = "note"
-_NAMING = ["category", "domain"]  # events that name others and have no time
 _MEANINGS = {
     "start": "without a start",
     "end": "without an end",
@@ -116,12 +114,12 @@ def _drop_notes(raw: RawReport) -> None:
 
     Also those without a start.
     """
-    passes = pl.Series("", ~is_among(raw["nvtx"]["kind"], (NOTE,)))
+    passes = pl.Series("", ~is_among(raw["nvtx"]["kind"], ("note",)))
     raw.keep("nvtx", passes, "notes: names of threads and devices, ends of domains")
     events = raw["nvtx"]
     if events["start"].null_count():
-        passes = events.select(pl.col("start").is_not_null() | pl.col("kind").is_in(_NAMING)).to_series()
-        _drop(raw, "nvtx", passes, _MEANINGS["start"])
+        names_others = events["kind"].is_in(["category", "domain"])  # has no time
+        _drop(raw, "nvtx", events["start"].is_not_null() | names_others, _MEANINGS["start"])
 
 
 def _warn_of_names(raw: RawReport) -> None:
@@ -161,8 +159,8 @@ _TIMED = {
 
 # 146 years: a sum or difference of two such times is below 2^63, and 2^62 is a mark of absent ones
 _MOST_NS = (1 << 62) - 1
-_FACTS = (
-    ("session", "utc_epoch", 0),
+_FACTS = (  # times of the session, and the least of each
+    ("session", "utc_epoch", 0),  # not before 1970
     ("session", "system_clock", -_MOST_NS),
     ("capture", "duration", -_MOST_NS),
     ("capture", "session_start", -_MOST_NS),
@@ -189,7 +187,11 @@ def drop_impossible(raw: RawReport) -> None:
     Sums and differences of these times would exceed 64 bits, and one event would do so to the whole trace.
     The same holds for their UTC.
     """
-    _drop_impossible_facts(raw)
+    for name, column, least in _FACTS:
+        if not _is_within(raw[name][column], least, _MOST_NS):
+            warnings.warn(f"`{raw.path}`: impossible {column} ignored", stacklevel=4)
+            possible = pl.col(column).is_between(least, _MOST_NS)
+            raw.frames[name] = raw[name].with_columns(pl.when(possible).then(column))
     to_utc_ns = (find_first(raw["session"]["utc_epoch"]) or 0) - read_time_shift(raw)
     least, most = max(-_MOST_NS, -_MOST_NS - to_utc_ns), min(_MOST_NS, _MOST_NS - to_utc_ns)
     for name, noun in {**_TIMED, **_INSTANTS}.items():
@@ -202,15 +204,6 @@ def drop_impossible(raw: RawReport) -> None:
         passes = raw[name].select(~beyond).to_series()
         count = raw.keep(name, passes, "at impossible times")
         warnings.warn(f"`{raw.path}`: left out {count:,} {noun} with impossible times", stacklevel=4)
-
-
-def _drop_impossible_facts(raw: RawReport) -> None:
-    """Make times of the session null that no recording has; UTC is not before 1970."""
-    for name, column, least in _FACTS:
-        if not _is_within(raw[name][column], least, _MOST_NS):
-            warnings.warn(f"`{raw.path}`: impossible {column} ignored", stacklevel=5)
-            possible = pl.col(column).is_between(least, _MOST_NS)
-            raw.frames[name] = raw[name].with_columns(pl.when(possible).then(column))
 
 
 def _is_within(times: pl.Series, least: int, most: int) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import (
     NEVER,
@@ -21,6 +20,7 @@ from nsys_pp.arrays.columns import (
     gather,
     has_value,
     index_rows,
+    mark_rows,
     numbers,
     pack,
     whole_numbers,
@@ -34,6 +34,7 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import (
     API_CALLS,
     GPU_OPS,
+    LOADING,
     MEMORY_EVENTS,
     OP_DETAILS,
     OP_KIND,
@@ -41,7 +42,6 @@ from nsys_pp.frames.report import (
     PAGEABLE_COPIES,
     STREAM_CALLS,
     OpDetails,
-    mark_of_profiler,
 )
 from nsys_pp.model.names import resolve
 
@@ -160,9 +160,6 @@ def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
     return pl.Series([name], dtype=NAME).new_from_index(0, ops.height)
 
 
-_VERSION_SUFFIX = r"_v\d+$"  # cudaLaunchKernel_v7000: version of the ABI
-
-
 def build_api_calls(raw: RawReport) -> pl.DataFrame:
     """Build the calls, with their names and processes.
 
@@ -176,7 +173,8 @@ def build_api_calls(raw: RawReport) -> pl.DataFrame:
         correlation_id="correlation",
         start_ns="start",
         end_ns="end",
-        name=resolve(calls["name_id"], raw["strings"], strip=_VERSION_SUFFIX),
+        # cudaLaunchKernel_v7000: with the version of the ABI
+        name=resolve(calls["name_id"], raw["strings"], strip=r"_v\d+$"),
     ).pipe(conform, API_CALLS)
 
 
@@ -205,10 +203,9 @@ def build_stream_calls(raw: RawReport) -> pl.DataFrame:
     Returns:
         `STREAM_CALLS`.
     """
-    tables = [(raw[table], table == "cuda_events") for table in ("synchronizations", "cuda_events")]
     calls = pl.concat(
-        table.hstack([pl.Series("is_record", [is_record]).new_from_index(0, table.height)])
-        for table, is_record in tables
+        raw[table].hstack([pl.Series("is_record", [is_record]).new_from_index(0, raw[table].height)])
+        for table, is_record in (("synchronizations", False), ("cuda_events", True))
     )
     stream, event, record = (
         np.where(ids == _NONE, NEVER, ids)
@@ -305,17 +302,15 @@ def _find_by_number(
     return np.where(is_same, found, -1), wanted != NEVER
 
 
-def _is_ambiguous(of_record: Int64s, records: pl.DataFrame) -> NDArray[np.bool_]:
+def _is_ambiguous(of_record: Int64s, records: pl.DataFrame) -> Bools:
     """Return the mask of records of an event with records in several contexts.
 
     Several events have its number.
     """
     context = numbers(records["context_id"])
-    _, first, event = np.unique(of_record, return_index=True, return_inverse=True)
+    first, event = find_distinct(of_record)
     differs = context != context[first][event]
-    several = np.zeros(len(first), dtype=np.bool_)
-    several[event[differs]] = True
-    return np.asarray(several[event])
+    return np.asarray(mark_rows(event[differs], len(first))[event])
 
 
 def build_memory_events(raw: RawReport) -> pl.DataFrame:
@@ -341,6 +336,12 @@ def build_memory_events(raw: RawReport) -> pl.DataFrame:
     )
 
 
+# Names of overhead that the profiler does not cause: CUDA loads modules and compiles kernels without a
+# profiler, too; it waits where its buffer of commands is full; and libraries that a program opens (`dlopen`)
+# are loaded anyway. "Unknown": of kinds that older versions of nsys do not know, as lazy loading.
+_NOT_OF_PROFILER = rf"{LOADING}|command buffer|^dl[a-z]+\(|^Unknown$"
+
+
 def build_overheads(raw: RawReport) -> pl.DataFrame:
     """Build the intervals in which tracing or CUDA held a thread (`OVERHEADS`).
 
@@ -351,7 +352,7 @@ def build_overheads(raw: RawReport) -> pl.DataFrame:
     return (
         rows.select(thread_key="thread", start_ns="start", end_ns="end")
         .hstack([resolve(rows["name_id"], raw["strings"], dtype=pl.String()).alias("name")])
-        .with_columns(is_of_profiler=mark_of_profiler(pl.col("name")))
+        .with_columns(is_of_profiler=~pl.col("name").str.contains(_NOT_OF_PROFILER).fill_null(value=False))
         # of CUDA's own table, only named intervals are known to be of the profiler
         .with_columns(pl.col("is_of_profiler") & (pl.col("name").is_not_null() | is_of_nsys))
         .pipe(conform, OVERHEADS)

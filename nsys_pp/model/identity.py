@@ -338,7 +338,6 @@ def _conform(ranks: pl.DataFrame, source: str, *, world_size: object) -> pl.Data
 
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
-_PREFIX = r"^(?i:MIG-GPU-|MIG-|GPU-)"
 
 
 def build_gpus(raw: RawReport, listed: pl.DataFrame) -> pl.DataFrame:
@@ -418,6 +417,11 @@ class _Device(Struct, kw_only=True):
     is_contested: bool = False
     label: str = ""
 
+    @property
+    def preferred(self) -> int:
+        """The number of its GPU, if no other GPU has it."""
+        return next(number for number in (self.number, self.gpu, self.ordinal) if number is not None)
+
 
 def _list_used(raw: RawReport, gpu_ops: pl.DataFrame) -> list[tuple[int, int]]:
     """List the processes and ordinals with operations or, if these were not read, with contexts.
@@ -434,13 +438,12 @@ def _list_used(raw: RawReport, gpu_ops: pl.DataFrame) -> list[tuple[int, int]]:
 
 
 def _identify(
-    rows: Sequence[_Device], mapping: pl.DataFrame, gpus: pl.DataFrame, visible: pl.DataFrame
+    rows: Sequence[_Device], mapping: pl.DataFrame, gpus: pl.DataFrame, visible: Mapping[int, _Visible]
 ) -> None:
     """Find the GPU of each device by the best source."""
     keys = zip(mapping["pid"].to_list(), mapping["device"].to_list(), strict=True)
     uuids = mapping.select(_clean_uuid()).to_series()
     mapped = dict(zip(keys, zip(mapping["gpu"], uuids, strict=True), strict=True))  # the last of a key
-    visible_of = {device: values for device, *values in visible.iter_rows()}
     by_id, by_uuid, by_ordinal = (  # reversed: the first row of a value stays
         {value: row for row, value in reversed([*enumerate(gpus[name].to_list())]) if value is not None}
         for name in ("id", "uuid", "ordinal")
@@ -451,11 +454,11 @@ def _identify(
         row.gpu, row.uuid = mapped.get((pid(row.process_key), row.device), (None, None))
         # a device that is mapped to an unlisted GPU is not the GPU with its ordinal
         is_mapped = row.gpu is not None or row.uuid is not None
-        ordinal, visible_at, visible_uuid = visible_of.get(row.device, (None, None, None))
+        ordinal, visible_at, visible_uuid = visible.get(row.device, (None, None, None))
         row.ordinal = row.device if ordinal is None else ordinal
         row.uuid = row.uuid if is_mapped else visible_uuid
         is_identified = is_mapped or row.uuid is not None
-        row.is_recorded = is_identified or row.device in visible_of or is_only
+        row.is_recorded = is_identified or row.device in visible or is_only
         candidates = (
             by_id.get(row.gpu),
             by_uuid.get(row.uuid),
@@ -487,37 +490,36 @@ def number_gpus(raw: RawReport) -> pl.DataFrame:
 
 
 def _clean_uuid() -> pl.Expr:
-    uuid = pl.col("uuid").str.replace(_PREFIX, "").str.to_lowercase()
+    uuid = pl.col("uuid").str.replace(r"^(?i:MIG-GPU-|MIG-|GPU-)", "").str.to_lowercase()
     return pl.when(uuid != _NO_UUID).then(uuid).alias("uuid")
 
 
-def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> pl.DataFrame:
+_Visible = tuple[int | None, int | None, str | None]  # ordinal of nsys, row of `number_gpus`, and uuid
+
+
+def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> dict[int, _Visible]:
     """Map the ordinals of a process by the list of visible devices.
 
     Numbers in the list are ordinals of nsys only if nsys lists all of these devices: else the same list
     applied to nsys, and its ordinals are those of the process. If nsys has several GPUs with one ordinal
     (unusable ones are 0), numbers are those of `nvidia-smi`. Ids may be abbreviated.
-
-    Returns:
-        Columns `device`, `ordinal`, `visible_at` (row of `gpus`) and `visible_uuid`.
     """
-    schema = {"device": pl.Int32, "ordinal": pl.Int64, "visible_at": pl.UInt32, "visible_uuid": pl.String}
     on_bus = gpus.filter(pl.col("bus_location").is_not_null())
-    rows: list[tuple[int, int | None, int | None, str | None]] = []
+    found: dict[int, _Visible] = {}
     for device, entry in enumerate(visible):
         if not entry.isdecimal():
             matches = on_bus.filter(pl.col("uuid").str.starts_with(strip_uuid(entry)))
             whole = strip_uuid(entry) if len(strip_uuid(entry)) >= len(_NO_UUID) else None
             if matches.height == 1:
-                rows.append((device, None, matches["at"][0], matches["uuid"][0]))
+                found[device] = None, matches["at"][0], matches["uuid"][0]
             elif whole is not None:  # a part of a GPU, or no GPU is listed
-                rows.append((device, None, None, whole))
+                found[device] = None, None, whole
         elif on_bus["ordinal"].is_duplicated().any():
             matches = on_bus.filter(pl.col("number") == int(entry))
-            rows.append((device, None, matches["at"][0] if matches.height == 1 else None, None))
+            found[device] = None, matches["at"][0] if matches.height == 1 else None, None
         elif gpus.is_empty() or {int(number) for number in visible} <= set(gpus["ordinal"].drop_nulls()):
-            rows.append((device, int(entry), None, None))
-    return pl.DataFrame(rows, schema=schema, orient="row")
+            found[device] = int(entry), None, None
+    return found
 
 
 def _contest(rows: Sequence[_Device], ranks: pl.DataFrame) -> None:
@@ -539,39 +541,24 @@ def _label(rows: Sequence[_Device]) -> None:
     uuids: dict[int | None, set[str | None]] = {}
     for row in rows:
         uuids.setdefault(row.at, set()).add(row.uuid)
-    physical: dict[str, _Physical] = {}
-    of_row = []
+    split = {at for at, own in uuids.items() if at is not None and len(own) > 1}
+    physical: dict[str, list[_Device]] = {}
     for row in rows:
-        is_split = row.at is not None and len(uuids[row.at]) > 1
-        preferred = next(number for number in (row.number, row.gpu, row.ordinal) if number is not None)
-        gpu = physical.setdefault(_name_physical(row, is_split=is_split), _Physical(preferred=preferred))
-        gpu.preferred = min(gpu.preferred, preferred)
-        gpu.rank = min((rank for rank in (gpu.rank, row.rank) if rank is not None), default=None)
-        gpu.is_split |= is_split
-        of_row.append(gpu)
+        physical.setdefault(_name_physical(row, is_split=row.at in split), []).append(row)
+    preferred = {name: min(row.preferred for row in own) for name, own in physical.items()}
+    ranks = {name: [row.rank for row in own if row.rank is not None] for name, own in physical.items()}
     ordered = sorted(
-        physical.items(),
-        key=lambda item: (item[1].preferred, item[1].rank is None, item[1].rank or 0, item[0]),
+        physical, key=lambda name: (preferred[name], not ranks[name], min(ranks[name], default=0), name)
     )
-    whole = [gpu.preferred for gpu in physical.values() if not gpu.is_split]
+    parts = {name for name, own in physical.items() if any(row.at in split for row in own)}
+    whole = [number for name, number in preferred.items() if name not in parts]
     is_repeated = len({*whole}) < len(whole)
-    parts: dict[int, int] = {}
-    for index, (_, gpu) in enumerate(ordered):
-        part = parts[gpu.preferred] = parts.get(gpu.preferred, -1) + 1
-        gpu.label = f"GPU {index if is_repeated else gpu.preferred}" + (
-            f" MIG {part}" if gpu.is_split else ""
-        )
-    for row, gpu in zip(rows, of_row, strict=True):
-        row.label = gpu.label
-
-
-class _Physical(Struct, kw_only=True):
-    """A physical GPU, or a part of one."""
-
-    preferred: int  # its number, if no other GPU has it
-    rank: int | None = None  # the lowest
-    is_split: bool = False
-    label: str = ""
+    part_of: dict[int, int] = {}
+    for index, name in enumerate(ordered):
+        part = part_of[preferred[name]] = part_of.get(preferred[name], -1) + 1
+        label = f"GPU {index if is_repeated else preferred[name]}"
+        for row in physical[name]:
+            row.label = f"{label} MIG {part}" if name in parts else label
 
 
 def _name_physical(row: _Device, *, is_split: bool) -> str:
@@ -586,7 +573,6 @@ def _name_physical(row: _Device, *, is_split: bool) -> str:
     return f"ordinal {row.ordinal}"
 
 
-_FACTS = ("hostname", "hardware_id", "system_id")
 _TABLES = {  # whole rows of tables that are always read
     "session": ("utc_epoch", "system_clock"),
     "capture": ("duration",),
@@ -598,7 +584,6 @@ _TABLES = {  # whole rows of tables that are always read
     "thread_names": ("thread",),
     "ranks": ("thread", "rank"),
 }
-_COUNTED = ("calls", "kernels", "copies", "sets")
 
 
 def compute_fingerprint(raw: RawReport) -> int:
@@ -618,13 +603,12 @@ def compute_fingerprint(raw: RawReport) -> int:
 
 
 def _list_facts(raw: RawReport) -> Iterator[str]:
-    names, values = (raw["facts"][column].to_list() for column in ("name", "value"))
-    facts = [(name, value) for name, value in zip(names, values, strict=True) if name in _FACTS]
-    yield from _format_rows("facts", facts)
+    is_of_machine = raw["facts"]["name"].is_in(["hostname", "hardware_id", "system_id"])
+    yield from _format_rows("facts", raw["facts"].filter(is_of_machine).rows())
     for table, columns in _TABLES.items():
         rows = raw[table]
         yield from _format_rows(table, zip(*(rows[column].to_list() for column in columns), strict=True))
-    yield from (f"{table} {raw.recorded.get(table) or 0}" for table in _COUNTED)
+    yield from (f"{table} {raw.recorded.get(table) or 0}" for table in ("calls", "kernels", "copies", "sets"))
 
 
 def _format_rows(table: str, rows: Iterable[tuple[str | int | None, ...]]) -> Iterator[str]:

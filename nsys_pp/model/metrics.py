@@ -1,7 +1,7 @@
 """Sampled values -> COUNTERS and SAMPLED_METRICS.
 
 To draw a table of nsys as counters, map it to a raw frame in `nsys_pp.read` and `nsys_pp.frames.raw`, write a
-function that builds `COUNTERS` from it, and add the function to `BUILDERS`. Traces draw all counters.
+function that builds `COUNTERS` from it, and call it in `build_counters`. Traces draw all counters.
 """
 
 from __future__ import annotations
@@ -120,18 +120,14 @@ def build_processor_counters(raw: RawReport) -> pl.DataFrame:
     ).pipe(conform, COUNTERS)
 
 
-# Functions that build the counters of one raw frame each.
-BUILDERS: tuple[Callable[[RawReport], pl.DataFrame], ...] = (build_processor_counters, build_memory_pools)
-
-
 def build_counters(raw: RawReport) -> pl.DataFrame:
     """Build the counters of a report.
 
     Returns:
         `COUNTERS`, by name and time; empty if no table with counters was recorded.
     """
-    frames = [build(raw).pipe(conform, COUNTERS) for build in BUILDERS]
-    return pl.concat(frames).sort("name", "unit", "process_key", "device_id", "time_ns", maintain_order=True)
+    counters = pl.concat([build_processor_counters(raw), build_memory_pools(raw)])
+    return counters.sort("name", "unit", "process_key", "device_id", "time_ns", maintain_order=True)
 
 
 _GPU_MASK = 0xFF
@@ -161,13 +157,13 @@ def build_sampled_metrics(
         gpus: From `nsys_pp.model.identity.number_gpus`.
         devices: `DEVICES`.
     """
-    if all(raw[name].is_empty() for name in _FRAMES):
+    if all(
+        raw[name].is_empty() for name in ("gpu_metrics", "soc_metrics", "generic_events", "network_metrics")
+    ):
         return ()  # usual: they are read on request, or for the overview
     wanted = _is_of_default if raw.groups.isdisjoint(_WHOLE) else _is_any
-    used: dict[str, tuple[int, int]] = {}
-    for process, device, bus in devices.select("process_key", "device_id", "bus_location").iter_rows():
-        if bus is not None:
-            used.setdefault(bus.lower(), (process, device))
+    on_bus = devices.select("bus_location", "process_key", "device_id").drop_nulls("bus_location")
+    used = {bus.lower(): tuple(first) for bus, *first in reversed(on_bus.rows())}
     listed = {
         int(gpu): (bus, f"GPU {number}")
         for gpu, bus, number in reversed(gpus.select("id", "bus_location", "number").drop_nulls("id").rows())

@@ -6,7 +6,7 @@ event refers to are dropped here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -97,15 +97,14 @@ def format_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.Data
     )
 
 
-def read_structures(raw: RawReport) -> list[Structures]:
+def read_structures(raw: RawReport) -> Iterator[Structures]:
     """Read binary payloads by their recorded layouts.
 
-    Returns:
+    Yields:
         Structures with a known layout of plain numbers, by layout; each payload at most once.
     """
     if raw["payloads"]["binary"].null_count() == raw["payloads"].height:
-        return []
-    structures = []
+        return
     text = pl.col("text")
     rows = (
         raw["payloads"]
@@ -125,8 +124,7 @@ def read_structures(raw: RawReport) -> list[Structures]:
         layout = layouts.filter(pl.col("domain") == domain, pl.col("schema") == schema).sort("index")
         fields = _read_fields(same["data"], layout, int(size) - _HEADER_BYTES)
         if fields is not None:
-            structures.append(Structures(at=same["at"], fields=fields))
-    return structures
+            yield Structures(at=same["at"], fields=fields)
 
 
 def _read_fields(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.DataFrame | None:

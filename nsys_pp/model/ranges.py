@@ -162,10 +162,8 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
     columns = [numbers(events[key]) for key in keys]
     different = [column for column in columns if (column != column[0]).any()] or columns[:1]
     first, value = number_keys(different[0] if len(different) == 1 else pack(*different))
-    name_of: dict[tuple[object, ...], str | None] = {}
-    for kind, text, *values in naming[["kind", "name", *keys]].iter_rows():
-        if kind == number:
-            name_of.setdefault(tuple(values), text)
+    rows = naming.filter(pl.col("kind") == number)[["name", *keys]].rows()
+    name_of: dict[tuple[object, ...], str | None] = {tuple(of): text for text, *of in reversed(rows)}
     prefix = "domain " if number == "domain" else ""
     names: list[str | None] = []
     for key in index_rows(events[keys], first).iter_rows():

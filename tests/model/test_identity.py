@@ -375,7 +375,7 @@ def test_copies_of_a_kind_that_is_new_are_copies(tmp_path: Path) -> None:
 def test_details(tmp_path: Path) -> None:
     kernels = [kernel(1, 2, 1, gridX=3, gridY=2, demangledName=1), kernel(3, 4, 2, demangledName=0)]
     report = _report(tmp_path, StringIds=strings("k", "k(int)"), CUPTI_ACTIVITY_KIND_KERNEL=kernels)
-    details = report.op_details.expand().select(
+    details = report.op_details.distinct[report.op_details.row].select(
         pl.col("full_name", "grid", "block").cast(pl.String), "registers_per_thread"
     )
     assert details.rows() == [("k(int)", "3,2,1", "32,32,32", 16), (None, "1,1,1", "32,32,32", 16)]
