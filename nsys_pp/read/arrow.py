@@ -17,7 +17,7 @@ from typing import TypeVar
 import polars as pl
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import ExportedTable, Group, RawReport
+from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.files import check_regular
 from nsys_pp.read.names import STRINGS_TABLE, TABLES, Source
 from nsys_pp.read.plan import (
@@ -129,7 +129,7 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     files = list_table_files(path)
     catalog = {name: _with_file(file, _read_columns) for name, file in files.items()}
     recorded = name_recorded(catalog)
-    sources = plan_sources(catalog, need, has_row_id=False)
+    sources = [*plan_sources(catalog, need, has_row_id=False)]
     rows = {source.name: _with_file(files[source.name], _count_rows) for source in sources}
     check_row_counts(path, sources, rows)
     frames = assemble(
@@ -139,10 +139,16 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     rows |= {name: _with_file(files[name], _count_rows) for name in {*recorded.values()} - rows.keys()}
     counts = {frame: rows[name] for frame, name in recorded.items()}
     tally = tally_rows(sources, frames)
-    tables: tuple[ExportedTable, ...] = ()
-    if "tables" in need:
-        tables = list_tables(catalog, {name: _with_file(file, _count_rows) for name, file in files.items()})
-    return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally, tables=tables)
+    return RawReport(
+        path=path,
+        groups=need,
+        frames=frames,
+        recorded=counts,
+        tally=tally,
+        tables=list_tables(catalog, {name: _with_file(file, _count_rows) for name, file in files.items()})
+        if "tables" in need
+        else (),
+    )
 
 
 def list_table_files(path: Path) -> dict[str, Path]:

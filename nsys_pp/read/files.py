@@ -61,7 +61,6 @@ _OTHER_KINDS = {
 }
 
 _EXPORT_HINT = "make one with `nsys export --type sqlite`"
-_BUSY_HINT = "wait until that program has finished, or close it, and try again"
 
 
 def check_database(path: Path) -> str:
@@ -118,7 +117,10 @@ def quote_name(name: str) -> str:
 
 def busy_error(path: Path) -> ReportError:
     """Return the error of a report that another program is writing."""
-    return ReportError(f"`{path}` is being written by another program", _BUSY_HINT)
+    return ReportError(
+        f"`{path}` is being written by another program",
+        "wait until that program has finished, or close it, and try again",
+    )
 
 
 def damaged_error(path: Path) -> ReportError:
@@ -164,10 +166,9 @@ def hold_file(path: Path) -> Iterator[None]:
         yield
     finally:
         with _guard:
-            count = _held[key][0] - 1
-            _held[key] = (count, header)
-            if not count:
-                del _held[key]
+            count, _ = _held.pop(key)
+            if count > 1:
+                _held[key] = (count - 1, header)
 
 
 def _read_header(path: Path) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
@@ -237,7 +238,6 @@ _CONTEXT_CHANGES: dict[int, str | int] = {
     8: "restored",
 }
 _OS_CALLS: dict[int, str | int] = {27: True}  # other rows are the start and the end of tracing
-_SESSION_TIME: dict[int, str | int] = {1: True}  # other messages have times of other clocks
 _NAMES_OF_CALLS = ("nameId", "textId")
 _CALL = {
     "start": _c("start"),
@@ -249,13 +249,6 @@ MEMORY_KINDS: dict[int, str | int] = dict(
     enumerate(("pageable", "pinned", "device", "array", "managed", "device static", "managed static"))
 )
 _AT_PROCESS = {"start": _c("start"), "process": _c("globalPid")}
-_ACCESSES: dict[int, str | int] = {
-    0: "unknown access",
-    1: "read",
-    2: "write",
-    3: "atomic access",
-    4: "prefetch",
-}
 _STACK = {"stack_id": _c("id"), "symbol": _c("symbol"), "module": _c("module"), "depth": _c("stackDepth")}
 _MPI = {**_CALL, "bytes": _c("size", "recvSize"), "peer": _c("remoteRank"), "tag": _c("tag")}
 _UCX = {**_CALL, "bytes": _c("packedSize"), "peer": _c("peerWorkerUid"), "tag": _c("tag")}
@@ -279,14 +272,6 @@ _LIBRARIES = {
 def _activities(title: str, name: str, group: Group, columns: dict[str, Column]) -> Table:
     return Table("activities", (name,), columns, groups=(group,), title=title)
 
-
-OVERHEADS = tuple(
-    Table(frame, (name,), _CALL, groups=("host", "os_calls"))
-    for frame, name in (
-        ("overheads", "PROFILER_OVERHEAD"),
-        ("cuda_overheads", "CUPTI_ACTIVITY_KIND_OVERHEAD"),
-    )
-)
 
 TABLES_ON_REQUEST = (
     Table(
@@ -395,7 +380,8 @@ TABLES_ON_REQUEST = (
         {
             "start": _c("timestamp"),
             "text": _c("text"),
-            "is_kept": Column(("timestampType",), words=_SESSION_TIME),
+            # other messages have times of other clocks
+            "is_kept": Column(("timestampType",), words={1: True}),
         },
         groups=("show_profiler",),
         title="messages of nsys",
@@ -457,7 +443,16 @@ TABLES_ON_REQUEST = (
         {
             **_AT_PROCESS,
             "end": _c("end"),
-            "text": Column(("faultAccessType",), words=_ACCESSES),
+            "text": Column(
+                ("faultAccessType",),
+                words={
+                    0: "unknown access",
+                    1: "read",
+                    2: "write",
+                    3: "atomic access",
+                    4: "prefetch",
+                },
+            ),
             "count": _c("numberOfPageFaults"),
             "address": _c("address"),
         },
@@ -578,23 +573,6 @@ _MPI_CALL = {
 _CUDA_OWNER = {"host": _c("hwId"), "vm": _c("vmId"), "pid": _c("processId")}
 _NAME_VALUE = {"name": _c("name"), "value": _c("value")}
 
-EXPORT_FACTS = {
-    "EXPORT_PRODUCT_VERSION": "nsys_version",
-    "EXPORT_SCHEMA_VERSION": "schema_version",
-    "EXPORT_CONFIG_TIME_SHIFT": "time_shift_ns",
-}
-CAPTURE_FACTS = {
-    "CUDA_GRAPH_TRACE_OPTIONS:MODE": "graph_mode",
-    "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE": "graph_mode",
-}
-SYSTEM_FACTS = {
-    "Hostname": "hostname",
-    "NSYS_HW_ID": "hardware_id",
-    "SystemUID": "system_id",
-    "CudaDriverVersion": "cuda_driver_version",
-    "NvDriverVersion": "driver_version",
-    "OsDescription": "os",
-}
 
 # The recorded environment is secret except for these variables: whole numbers, or a list of devices.
 # `nsys_pp.frames.launchers` reads ranks from them.
@@ -610,7 +588,7 @@ LAUNCHER_NUMBERS = (
     *("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_SIZE"),
 )
 _DEVICE = r"(?:\d{1,3}|(?:GPU|MIG|MIG-GPU)-[0-9a-fA-F-]{1,40}(?:/\d{1,3}){0,2})"
-LAUNCHER_VARIABLE = (
+LAUNCHER_VARIABLE = re.compile(
     rf"^(?:({'|'.join(LAUNCHER_NUMBERS)})=\"?(\d{{1,12}})\"?"
     rf"|(CUDA_VISIBLE_DEVICES)=\"?({_DEVICE}(?:,{_DEVICE})*)\"?)$"
 )
@@ -623,7 +601,13 @@ USER_ROWS = ("UserName",)  # of the tables of names and values
 FACT_TABLES = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 TABLES = (
-    *OVERHEADS,
+    *(
+        Table(frame, (name,), _CALL, groups=("host", "os_calls"))
+        for frame, name in (
+            ("overheads", "PROFILER_OVERHEAD"),
+            ("cuda_overheads", "CUPTI_ACTIVITY_KIND_OVERHEAD"),
+        )
+    ),
     Table("strings", (STRINGS_TABLE,), {"id": _c("id"), "text": _c("value")}),
     Table(
         "nvtx",
@@ -871,9 +855,38 @@ TABLES = (
             "text": _c("text"),
         },
     ),
-    Table("facts", ("META_DATA_EXPORT", "EXPORT_META_DATA"), _NAME_VALUE, rows_named=EXPORT_FACTS),
-    Table("facts", ("META_DATA_CAPTURE",), _NAME_VALUE, rows_named=CAPTURE_FACTS),
-    Table("facts", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=SYSTEM_FACTS),
+    Table(
+        "facts",
+        ("META_DATA_EXPORT", "EXPORT_META_DATA"),
+        _NAME_VALUE,
+        rows_named={
+            "EXPORT_PRODUCT_VERSION": "nsys_version",
+            "EXPORT_SCHEMA_VERSION": "schema_version",
+            "EXPORT_CONFIG_TIME_SHIFT": "time_shift_ns",
+        },
+    ),
+    Table(
+        "facts",
+        ("META_DATA_CAPTURE",),
+        _NAME_VALUE,
+        rows_named={
+            "CUDA_GRAPH_TRACE_OPTIONS:MODE": "graph_mode",
+            "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE": "graph_mode",
+        },
+    ),
+    Table(
+        "facts",
+        ("TARGET_INFO_SYSTEM_ENV",),
+        _NAME_VALUE,
+        rows_named={
+            "Hostname": "hostname",
+            "NSYS_HW_ID": "hardware_id",
+            "SystemUID": "system_id",
+            "CudaDriverVersion": "cuda_driver_version",
+            "NvDriverVersion": "driver_version",
+            "OsDescription": "os",
+        },
+    ),
     Table("launcher", ("META_DATA_CAPTURE",), _NAME_VALUE, rows_named=ENVIRONMENT_ROWS),
     Table("launcher", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=ENVIRONMENT_ROWS),
 )

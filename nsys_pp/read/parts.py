@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import IO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
@@ -65,11 +66,8 @@ def read_packed_frames(archive: ZipFile, sizes_bytes: Mapping[str, int]) -> dict
         raise ValueError("the frames are compressed twice")
     if sum(sizes_bytes.values()) != member.file_size or min(sizes_bytes.values(), default=0) < 0:
         raise ValueError("the frames differ from their list")
-    data, at, frames = archive.read(FRAMES_MEMBER), 0, {}
-    for name, size in sizes_bytes.items():
-        frames[name] = data[at : at + size]
-        at += size
-    return frames
+    data, ends = archive.read(FRAMES_MEMBER), accumulate(sizes_bytes.values())
+    return {name: data[end - size : end] for (name, size), end in zip(sizes_bytes.items(), ends, strict=True)}
 
 
 def unpack_bytes(packed: bytes, *, most_bytes: int) -> bytes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 
@@ -26,21 +25,18 @@ from nsys_pp.read.names import (
     is_enumeration,
 )
 
-_LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
-
 # Tables of an export with their columns.
 Catalog = Mapping[str, Sequence[str]]
 
 
-def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) -> list[Source]:
-    """List the tables of the export that fill raw frames, with their columns.
+def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) -> Iterator[Source]:
+    """Yield the tables of the export that fill raw frames, with their columns.
 
     Args:
         catalog: The tables of the export.
         need: Groups of tables and columns to read.
         has_row_id: Rows of this kind of export have ids.
     """
-    sources = []
     on_request = _list_on_request(catalog) if need & ON_REQUEST else ()
     for table in (*TABLES, *on_request):
         name = _present_name(table, catalog)
@@ -59,8 +55,7 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
             and (theirs := next((n for n in column.names if n in present), None)) is not None
         }
         if columns:
-            sources.append(Source(table, name, columns))
-    return sources
+            yield Source(table, name, columns)
 
 
 def list_tables(catalog: Catalog, row_counts: Mapping[str, int]) -> tuple[ExportedTable, ...]:
@@ -170,7 +165,7 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
         entries = (
             entry for value in frame["value"].to_list() if value is not None for entry in value.split(";")
         )
-        found = [match for entry in entries if (match := _LAUNCHER_VARIABLE.fullmatch(entry))]
+        found = [match for entry in entries if (match := LAUNCHER_VARIABLE.fullmatch(entry))]
         kept = [(match[1] or match[3], match[2] or match[4]) for match in found]
         return pl.DataFrame(kept, schema=SCHEMAS["launcher"], orient="row")
     if table.rows_named:

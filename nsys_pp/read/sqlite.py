@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from nsys_pp.compiled import load_library
 from nsys_pp.errors import ReportError, result_code
-from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, ExportedTable, Group, RawReport, RowTally
+from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, Group, RawReport, RowTally
 from nsys_pp.progress import report_stage
 from nsys_pp.read.files import (
     IMMUTABLE,
@@ -536,7 +536,7 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
         if at:
             keys.setdefault(name, []).append(declared.upper())
     recorded = name_recorded(catalog)
-    sources = plan_sources(catalog, need, has_row_id=True)
+    sources = [*plan_sources(catalog, need, has_row_id=True)]
     names = {*recorded.values(), STRINGS_TABLE, *(source.name for source in sources)}
     return _Export(
         catalog=catalog,
