@@ -110,6 +110,11 @@ def find_state(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+# SQL of `pragma_table_xinfo`: columns that are generated or hidden, or have a long default, which may be the
+# value of each row; exports have no defaults.
+UNSTORED = "hidden OR coalesce(length(dflt_value), 0) > 100"
+
+
 def quote_name(name: str) -> str:
     """Quote a name of a table or column of SQLite."""
     return '"' + name.replace('"', '""') + '"'
@@ -233,6 +238,24 @@ def most_value_bytes(size: int) -> int:
     return min(max(size, _LEAST_VALUE_BYTES), 1_000_000_000)
 
 
+STEPS = 10_000  # of SQLite's machine between two calls of a handler of progress
+_STEPS_PER_BYTE, _MORE_STEPS = 40, 10_000_000  # a row takes 5 bytes and some 20 steps, and a check of it more
+
+
+def count_calls(size: int) -> int:
+    """Return how often a query on a file of `size` bytes may call its handler.
+
+    A tree that has a page many times would not end.
+    """
+    return (_STEPS_PER_BYTE * size + _MORE_STEPS) // STEPS
+
+
+def limit_steps(connection: sqlite3.Connection, path: Path) -> None:
+    """Interrupt the next query after more steps than the file of a report can need."""
+    calls = iter(range(count_calls(find_state(path)[0])))
+    connection.set_progress_handler(lambda: next(calls, None) is None, STEPS)
+
+
 def connect_plainly(path: Path) -> sqlite3.Connection:
     """Open a SQLite file for reading by Python's module; undecodable bytes of texts are replaced.
 
@@ -247,7 +270,6 @@ def connect_plainly(path: Path) -> sqlite3.Connection:
     return connection
 
 
-_STEPS = 100_000  # of SQLite's machine between two looks at the interrupt
 _MOST_COMPLAINTS = 1_000
 # Tables that SQLite's check would run programs of the file for, which may need much memory, and not end.
 _PROGRAMS = """
@@ -287,7 +309,7 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
                     "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
                 )
                 arguments = [quote_name(name) for (name,) in tables if name not in programs]
-            connection.set_progress_handler(lambda: 0, _STEPS)
+            connection.set_progress_handler(lambda: 0, STEPS)  # that looks at the interrupt
             timer = Timer(time_limit_s, connection.interrupt)
             timer.daemon = True
             timer.start()

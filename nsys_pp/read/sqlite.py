@@ -37,8 +37,11 @@ from nsys_pp.progress import report_stage
 from nsys_pp.read.files import (
     IMMUTABLE,
     SETTINGS,
+    STEPS,
+    UNSTORED,
     busy_error,
     check_database,
+    count_calls,
     explain_sqlite,
     find_state,
     hold_file,
@@ -62,8 +65,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 _OPEN = 0x1 | 0x40 | 0x8000  # SQLITE_OPEN_READONLY, _URI, _NOMUTEX: one thread at a time uses a connection
 _ROW, _DONE = 100, 101  # of sqlite3.h
-_STEPS = 10_000  # between two looks at the budget
-_STEPS_PER_BYTE, _MORE_STEPS = 40, 10_000_000  # a row takes 5 bytes and some 20 steps, and a check of it more
 _BLOCK_ROWS = 65_536
 
 _DTYPES = {"i": np.int64, "r": np.float64, "t": np.uint32}
@@ -162,7 +163,7 @@ class CompiledConnection:
             self.close()
             raise error
         self._sqlite.sqlite3_progress_handler(
-            self._database, _STEPS, library.spend, ctypes.byref(self._budget)
+            self._database, STEPS, library.spend, ctypes.byref(self._budget)
         )
         self._sqlite.sqlite3_limit(self._database, sqlite3.SQLITE_LIMIT_LENGTH, most_value_bytes(size))
         for setting in SETTINGS:
@@ -180,7 +181,7 @@ class CompiledConnection:
         Raises:
             sqlite3.Error: SQLite cannot run it.
         """
-        self._budget.value = _count_calls(self._size)
+        self._budget.value = count_calls(self._size)
         statement = ctypes.c_void_p()
         if self._sqlite.sqlite3_prepare_v2(self._database, sql.encode(), -1, ctypes.byref(statement), None):
             raise self._error()
@@ -265,11 +266,6 @@ def _malformed() -> sqlite3.Error:
     return _make_error("database disk image is malformed", sqlite3.SQLITE_CORRUPT)
 
 
-def _count_calls(size: int) -> int:
-    """Return how often a query on a file of this size may ask for its budget."""
-    return (_STEPS_PER_BYTE * size + _MORE_STEPS) // _STEPS
-
-
 class PlainConnection:
     """The same connection by Python's own module.
 
@@ -287,7 +283,7 @@ class PlainConnection:
             uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
         )
         self._database.text_factory = bytes
-        self._database.set_progress_handler(self._spend, _STEPS)
+        self._database.set_progress_handler(self._spend, STEPS)
         self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most_value_bytes(size))
         for setting in SETTINGS:
             self.fetch(setting, "")
@@ -298,7 +294,7 @@ class PlainConnection:
 
     def fetch(self, sql: str, kinds: str, *, most_rows: int = 0) -> Rows:
         """Run a query; see `CompiledConnection`."""
-        self._budget = _count_calls(self._size)
+        self._budget = count_calls(self._size)
         columns: list[list[pl.Series]] = [[pl.Series([], dtype=_TYPES[kind])] for kind in kinds]
         is_odd, count = False, 0
         try:
@@ -418,7 +414,6 @@ _SMALL_FILE_BYTES = 4_000_000  # read by one thread, and checked as a whole: SQL
 
 # Of file systems without locks, which clusters have.
 _NO_LOCKS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL)
-_MOST_DEFAULT_CHARACTERS = 100  # exports have no defaults
 _ORDER = "__row"  # column of a query: the number of the row
 
 
@@ -467,12 +462,12 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
                 " `nsys-pp check` shows where",
                 stacklevel=4,
             )
-        tables: tuple[ExportedTable, ...] = ()
-        if "tables" in need:
-            unnumbered = _list_unnumbered(export, export.catalog)
-            tables = list_tables(
-                export.catalog, export.last_rows | database.call(partial(_count, unnumbered))
-            )
+        unnumbered = partial(_count, _list_unnumbered(export, export.catalog))
+        tables = (
+            list_tables(export.catalog, export.last_rows | database.call(unnumbered))
+            if "tables" in need
+            else ()
+        )
         counts = dict(export.last_rows)
         with suppress(sqlite3.Error):  # a table that is not read may be damaged, as `nsys-pp check` says
             counts |= database.call(partial(_count, _list_unnumbered(export, export.recorded.values())))
@@ -522,7 +517,7 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
     """Describe the tables. Views and virtual tables are programs, and have no page of their own."""
     *texts, key, kind = connection.fetch(
         "SELECT CAST(t.name AS TEXT), CAST(c.name AS TEXT), CAST(c.type AS TEXT), c.pk,"
-        f" c.hidden OR coalesce(length(c.dflt_value), 0) > {_MOST_DEFAULT_CHARACTERS}"
+        f" {UNSTORED}"
         " FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c"
         " WHERE t.type = 'table' AND t.rootpage > 0 ORDER BY t.name, c.cid",
         "tttii",

@@ -27,7 +27,14 @@ from nsys_pp.model.contents import list_losses
 from nsys_pp.model.identity import RANK_THREAD
 from nsys_pp.read import read_report
 from nsys_pp.read.arrow import is_table_directory, list_table_files, read_whole_table
-from nsys_pp.read.files import check_database, connect_plainly, damaged_error, quote_name
+from nsys_pp.read.files import (
+    UNSTORED,
+    check_database,
+    connect_plainly,
+    damaged_error,
+    limit_steps,
+    quote_name,
+)
 from nsys_pp.read.names import (
     COUNTED,
     ENVIRONMENT_ROWS,
@@ -41,6 +48,7 @@ from nsys_pp.read.names import (
 )
 from nsys_pp.scrubbing.pseudonyms import REMOVED, Identities, Pseudonyms
 
+_OWN_ID = "INTEGER PRIMARY KEY"
 _SHARED = {"payloads": "nvtx"}  # frames of the rows of another frame's table
 
 
@@ -55,29 +63,32 @@ def write_database(path: Path, raw: RawReport) -> None:
         ReportError: Rows of NVTX events have no numbers of their own, as in some exports to folders.
         OSError: The disk is full, or cannot be written.
     """
-    with _translated_errors(), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with _translated_errors(raw.path), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN")
         for name, columns, rows in _list_tables(raw):
             definition = ", ".join(f"{quote_name(column)} {kind}" for column, kind in columns.items())
             connection.execute(f"CREATE TABLE IF NOT EXISTS {quote_name(name)} ({definition})")
-            places = ", ".join("?" * (1 + len(columns)))
-            listed = ", ".join(map(quote_name, [ROW_ID, *columns]))
-            connection.executemany(f"INSERT INTO {quote_name(name)} ({listed}) VALUES ({places})", rows)
+            listed = [ROW_ID] * (_OWN_ID not in columns.values()) + [*columns]
+            names, places = ", ".join(map(quote_name, listed)), ", ".join("?" * len(listed))
+            connection.executemany(f"INSERT INTO {quote_name(name)} ({names}) VALUES ({places})", rows)
         connection.execute("COMMIT")
 
 
 @contextmanager
-def _translated_errors() -> Iterator[None]:
+def _translated_errors(original: Path) -> Iterator[None]:
     """Convert errors of SQLite into errors of the system.
 
     Raises:
+        ReportError: The original is damaged.
         OSError: The disk is full, or cannot be written.
     """
     try:
         yield
     except sqlite3.OperationalError as error:
+        if result_code(error) == sqlite3.SQLITE_INTERRUPT:
+            raise damaged_error(original) from None
         is_full = result_code(error) == sqlite3.SQLITE_FULL
         raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error)) from error
 
@@ -153,6 +164,8 @@ def _export_frame(
         column.name: "INTEGER" if column.dtype.is_integer() else "REAL" if column.dtype.is_float() else "TEXT"
         for column in values
     }
+    if count is not None and (ours["_row"] > count).any():  # numbers that were chosen, and have gaps
+        types = {"id": _OWN_ID, **types}
     return table.names[0], types, iter(pl.DataFrame([ours["_row"], *values]).iter_rows())
 
 
@@ -219,15 +232,20 @@ def copy_tables(path: Path, copy: Path, names: Collection[str]) -> None:
         copy: The copy, which has none of the tables.
         names: Tables of the original.
     """
-    with _translated_errors(), closing(sqlite3.connect(copy, isolation_level=None, uri=True)) as connection:
+    with (
+        _translated_errors(path),
+        closing(sqlite3.connect(copy, isolation_level=None, uri=True)) as connection,
+    ):
         if is_table_directory(path):
             copy_folder_tables(path, connection, names)
             return
+        connection.execute("PRAGMA journal_mode = OFF")  # a killed process would leave it
         connection.execute("ATTACH ? AS original", (check_database(path),))
         of_tables = list_columns(connection, "original")
         for name in sorted(names):
             columns = ", ".join(map(quote_name, of_tables[name]))
             connection.execute(f"CREATE TABLE {quote_name(name)} ({columns})")
+            limit_steps(connection, path)
             connection.execute(
                 f"INSERT INTO {quote_name(name)} SELECT {columns} FROM original.{quote_name(name)}"
             )
@@ -350,7 +368,7 @@ def find_texts(path: Path, texts: Collection[bytes]) -> set[bytes]:
             piece
             for text in texts
             for at in range(0, len(text), _MOST_BYTES)
-            if len(piece := text[at : at + _MOST_BYTES]) >= LEAST_BYTES
+            if len(piece := text[at : at + _MOST_BYTES]) >= LEAST_BYTES and any(piece)  # zeros are no text
         }
     )
     if not patterns:
@@ -510,6 +528,7 @@ def copy_folder_tables(path: Path, connection: sqlite3.Connection, names: Collec
             plain = table.select(_as_plain(column) for column in table)
             columns, places = ", ".join(map(quote_name, plain.columns)), ", ".join("?" * plain.width)
             connection.execute(f"CREATE TABLE {quote_name(name)} ({columns})")
+            limit_steps(connection, path)
             connection.executemany(f"INSERT INTO {quote_name(name)} VALUES ({places})", plain.iter_rows())
 
 
@@ -561,6 +580,7 @@ def list_texts(path: Path) -> set[bytes]:
             texts.update(sql for (sql,) in connection.execute(definitions))
             for table, columns in list_columns(connection).items():
                 for name in map(quote_name, columns):
+                    limit_steps(connection, path)
                     query = f"SELECT DISTINCT CAST({name} AS BLOB) FROM {quote_name(table)}"
                     rows = connection.execute(f"{query} WHERE typeof({name}) IN ('text', 'blob')")
                     texts.update(value for (value,) in rows)
@@ -605,12 +625,13 @@ def split_variables(value: str, *, is_block: bool) -> Iterator[tuple[str, str]]:
 
 def list_columns(connection: sqlite3.Connection, schema: str = "main") -> dict[str, list[str]]:
     """List the stored columns of the real tables, by table: programs in a file are not run."""
-    query = f"SELECT name FROM {schema}.sqlite_master WHERE type = 'table' AND rootpage > 0"
-    info = {
-        name: connection.execute(f"PRAGMA {schema}.table_xinfo({quote_name(name)})").fetchall()
-        for (name,) in connection.execute(query).fetchall()
-    }
-    return {name: [row[1] for row in rows if row[6] == 0] for name, rows in info.items()}
+    columns: dict[str, list[str]] = {}
+    for table, name in connection.execute(
+        f"SELECT t.name, c.name FROM {schema}.sqlite_master AS t, pragma_table_xinfo(t.name, '{schema}') AS c"
+        f" WHERE t.type = 'table' AND t.rootpage > 0 AND NOT ({UNSTORED})"
+    ):
+        columns.setdefault(table, []).append(name)
+    return columns
 
 
 def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
