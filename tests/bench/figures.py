@@ -27,7 +27,7 @@ MILLION = 1_000_000
 SATURATED = 2_000  # ranges that overlap
 USUAL = 10
 _EMPTY_PROGRAM = "import click\n@click.group()\ndef main(): pass\nmain(['--help'])"
-_FIT = "from tests.bench.test_clocks import fit_many; fit_many(4096)"
+_FIT = "from tests.bench.clocks import fit_many; fit_many(4096)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
