@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +95,7 @@ class _Draw:
 
     def collective(self, name: str, channel: str, ranks: Int64s, done: Int64s, lasts: int) -> None:
         """Add a collective: all ranks end together, plus a random delay each."""
-        communicator = hash_of(name, channel, *ranks.tolist())
+        communicator = crc32(repr((name, channel, ranks.tolist())).encode())
         for index, rank in enumerate(ranks.tolist()):
             end = done + self._late(len(done))
             start = done - (lasts * (1 + 3 * self.random.random(len(done)))).astype(np.int64)
@@ -112,7 +113,7 @@ class _Draw:
         else:
             done = np.maximum(send, receive) + travel
             send_end, receive_end = done + self._late(count), done + self._late(count)
-        communicator = hash_of("pp", channel, min(sender, receiver), max(sender, receiver))
+        communicator = crc32(repr((channel, sorted((sender, receiver)))).encode())
         low = int(sender > receiver)
         self._add(sender, "send", "SendRecv", f"{channel} out", communicator, low, 1 - low, send, send_end)
         self._add(
@@ -149,14 +150,6 @@ class _Draw:
             "end": end,
         }
         self.rows.setdefault(rank, []).append(row)
-
-
-def hash_of(*parts: object) -> int:
-    """Return an id that does not depend on the process."""
-    value = 1469598103934665603
-    for character in repr(parts):
-        value = (value ^ ord(character)) * 1099511628211 % (1 << 64)
-    return value
 
 
 def record(cluster: Cluster) -> Recording:
@@ -327,11 +320,16 @@ def errors_ns(alignment: Alignment, clocks: Sequence[TrueClock], moments: int = 
             report_ns = clock.report_ns(true_ns)
             if clock.first_ns <= report_ns <= clock.last_ns:
                 errors[row, at] = to_trace_ns(alignment.report_clocks[at], report_ns) - true_ns
-        for number in np.unique(component):
-            is_member = component == number
-            best = is_member & (bounds <= _WELL_KNOWN * bounds[is_member].min()) & ~np.isnan(errors[row])
-            errors[row, is_member] -= np.median(errors[row, best]) if best.any() else np.nan
+    for number in np.unique(component):
+        center(errors, component == number, bounds)
     return np.asarray(np.nanmax(np.abs(np.where(np.isnan(errors).all(axis=0), 0.0, errors)), axis=0))
+
+
+def center(errors: Floats, is_member: npt.NDArray[np.bool_], bounds: Floats) -> None:
+    """Subtract the median error of the well-known clocks of a group, moment by moment."""
+    for row in errors:
+        best = is_member & (bounds <= _WELL_KNOWN * bounds[is_member].min()) & ~np.isnan(row)
+        row[is_member] -= np.median(row[best]) if best.any() else np.nan
 
 
 def report_bounds_ns(alignment: Alignment) -> Floats:

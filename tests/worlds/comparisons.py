@@ -9,7 +9,6 @@ hosts and clocks by the seed.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import sys
@@ -22,9 +21,9 @@ from tempfile import TemporaryDirectory
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.verdict import Finding
-from tests.worlds.draw import World, to_arguments
-from tests.worlds.verdicts import add_fault, draw_healthy, simulate_world
-from tests.worlds.world import map_seeds
+from tests.worlds.draw import World, layout_of, to_arguments
+from tests.worlds.verdicts import add_fault, draw_healthy, run_main
+from tests.worlds.world import simulate_world
 
 FAULTS = ("none", "rank", "rank since a step", "stage", "link", "micro-batches")
 _MEMBERS = ("rank", "ranks", "stage", "link")
@@ -40,7 +39,6 @@ class ComparisonScore:
     target: str
     lines: list[str] = field(default_factory=list)
     is_named: bool = False  # the fault
-    since: int | None = None  # step of the finding that names it
     false: list[str] = field(
         default_factory=list
     )  # changes of ranks, stages and links that the twin does not have
@@ -64,26 +62,22 @@ def score_comparison(seed: int, fault: str) -> ComparisonScore:
     world, twin, target = draw_twin(seed, fault)
     facts = {"seed": seed, "fault": fault, "target": target}
     with TemporaryDirectory(prefix="comparison-") as name:
-        sizes = ",".join(f"{axis}={world[axis]}" for axis in ("pp", "dp", "tp"))
-        layout = f"{sizes},order={world['order'] or 'tp-dp-pp'}"
         try:
             with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for run, options in (("a", world), ("b", twin)):
                     simulate_world(str(Path(name) / run), to_arguments(options))
-                verdict = nsys_pp.compare(Path(name) / "a", Path(name) / "b", layout=layout).verdict
+                runs = (Path(name) / "a", Path(name) / "b")
+                verdict = nsys_pp.compare(*runs, layout=layout_of(world)).verdict
         except (NsysPPError, RuntimeError) as error:
             return ComparisonScore(**facts, failed=str(error))  # type: ignore[arg-type]
     named = [finding for finding in verdict.findings if finding.kind in _MEMBERS]
     right = [finding for finding in named if _is_fault(finding, fault, target)]
-    false = [
-        finding.line for finding in named if finding not in right and not _is_of_stage(finding.stage, target)
-    ]
+    false = [finding.line for finding in named if finding not in right and target != f"stage {finding.stage}"]
     return ComparisonScore(
         **facts,  # type: ignore[arg-type]
         lines=verdict.lines,
         is_named=bool(right),
-        since=right[0].since_step if right else None,
         false=false,
     )
 
@@ -94,11 +88,6 @@ def _is_fault(finding: Finding, fault: str, target: str) -> bool:
     if fault == "link":
         return {*label.split(" -> ")} == {*target.split(" -> ")}
     return label == target or finding.text.startswith(f"{target} (stage ")
-
-
-def _is_of_stage(stage: int | None, target: str) -> bool:
-    """Return whether a rank is of the faulty stage."""
-    return target == f"stage {stage}"
 
 
 def build_table(scores: Sequence[ComparisonScore]) -> str:
@@ -122,23 +111,5 @@ def score_seed(seed: int) -> list[ComparisonScore]:
     return scores
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Score worlds and print the table, and each comparison that is not right."""
-    parser = argparse.ArgumentParser(prog="python -m tests.worlds.comparisons", description=__doc__)
-    parser.add_argument("--count", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=1)
-    chosen = parser.parse_args(arguments)
-    scores: list[ComparisonScore] = []
-    for of_seed in map_seeds(score_seed, range(chosen.seed, chosen.seed + chosen.count), chosen.processes):
-        scores += of_seed
-        for score in of_seed:
-            is_missed = score.fault not in ("none", "micro-batches") and not score.is_named
-            if score.failed or score.false or is_missed:
-                print(score, flush=True)
-    print(build_table(scores))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_main("comparisons", score_seed, ComparisonScore, build_table, __doc__))

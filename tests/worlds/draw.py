@@ -68,6 +68,12 @@ def to_arguments(world: Mapping[str, Value]) -> list[str]:
     return words
 
 
+def layout_of(world: Mapping[str, Value]) -> str:
+    """Return the layout of a world, as `--layout`."""
+    sizes = ",".join(f"{axis}={world[axis]}" for axis in ("pp", "dp", "tp"))
+    return f"{sizes},order={world['order'] or 'tp-dp-pp'}"
+
+
 def _one_of(*values: Value) -> Callable[[Random], Value]:
     return lambda random: random.choice(values)
 
@@ -76,9 +82,9 @@ def _flag(chance: float) -> Callable[[Random], Value]:
     return lambda random: random.random() < chance
 
 
-def _log_uniform(random: Random, least: float, most: float, digits: int = 3) -> float:
+def _log_uniform(random: Random, least: float, most: float) -> float:
     value = math.exp(random.uniform(math.log(least), math.log(most)))
-    return float(f"{value:.{digits}g}")
+    return float(f"{value:.3g}")
 
 
 def _offsets_ms(random: Random) -> Value:

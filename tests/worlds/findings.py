@@ -13,11 +13,10 @@ import polars as pl
 import nsys_pp
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.ids import pid
 from nsys_pp.frames.training import Training
 from nsys_pp.run.inputs import Batch
 from nsys_pp.run.run import Run
-
-_PID_SHIFT, _PID_MASK = 24, 0xFF_FFFF
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Findings:
         names = dict(enumerate(self.reports))
         return self.training.lanes.with_columns(
             pl.col("report").replace_strict(names, return_dtype=pl.String),
-            pid=pl.Series([_pid(key) for key in self.training.lanes["process_key"]], dtype=pl.Int64),
+            pid=pid(pl.col("process_key")),
         )
 
     def on_reports(self, frame: pl.DataFrame, lane: str, *columns: str, prefix: str = "") -> pl.DataFrame:
@@ -92,7 +91,3 @@ def analyse(folder: Path, *, layout: str | None = None, reuse: Findings | None =
         batch = Batch([recorded.path for recorded in inputs], options)
         run = Run(batch, options, read=lambda _: inputs)
         return Findings(folder, PipelineResult(training=run.training, run=run, skipped=run.skipped))
-
-
-def _pid(process_key: int) -> int:
-    return process_key >> _PID_SHIFT & _PID_MASK

@@ -17,6 +17,7 @@ import polars as pl
 import nsys_pp
 from fixtures.plan_options import build_training
 from fixtures.program.schedule import SCHEDULES, chunks_of
+from tests.alignment.cluster import center
 from tests.training.expected_training import split_either
 from tests.worlds.findings import Findings
 
@@ -36,10 +37,6 @@ class TrueClock:
     def to_report(self, true_ns: Int64s) -> Int64s:
         """Return the report's times at true times, to a nanosecond."""
         return _interpolate(true_ns, self.true_ns, self.report_ns)
-
-    def to_true(self, report_ns: Int64s) -> Int64s:
-        """Return the true times of times of the report, to a nanosecond."""
-        return _interpolate(report_ns, self.report_ns, self.true_ns)
 
     @property
     def first_ns(self) -> int:
@@ -127,13 +124,7 @@ def _interpolate(times: Int64s, origin: Int64s, target: Int64s) -> Int64s:
 _MOMENTS = 15  # of a run, at which clocks are compared
 
 
-_WELL_KNOWN = 3.0  # times the smallest bound
-
-
 _CLOCK_ROUNDING_NS = 3
-
-
-_Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +174,7 @@ def score_clocks(findings: Findings, truth: Truth) -> ClockScore:
         inside = (times >= clock.first_ns) & (times <= clock.last_ns)
         errors[inside, row] = to_trace.to_trace(clock.to_report(times[inside])) - times[inside]
     for number in np.unique(group):
-        _center(errors, group == number, bounds)
+        center(errors, group == number, bounds)
     rates = np.array(
         [
             _rate_ppm(clock, to_trace.to_trace(clock.report_ns))
@@ -203,13 +194,6 @@ def score_clocks(findings: Findings, truth: Truth) -> ClockScore:
         groups=len(np.unique(group)),
         true_groups=truth.count_groups(),
     )
-
-
-def _center(errors: _Floats, is_member: npt.NDArray[np.bool_], bounds: _Floats) -> None:
-    """Subtract the median error of the well-known clocks of a group, moment by moment."""
-    for row in errors:
-        best = is_member & (bounds <= _WELL_KNOWN * bounds[is_member].min()) & ~np.isnan(row)
-        row[is_member] -= np.median(row[best]) if best.any() else np.nan
 
 
 def _rate_ppm(clock: TrueClock, trace_ns: npt.NDArray[np.int64]) -> float:
@@ -520,26 +504,33 @@ def score_stragglers(findings: Findings, truth: Truth, options: Namespace) -> St
     return StragglerScore(false=false, right=right)
 
 
-def _list_slow(truth: Truth) -> tuple[set[int], set[int]]:
-    """List the ranks that compute longer than other ranks of their stage, and stages longer than other stages."""
+def measure_compute(truth: Truth) -> pl.DataFrame:
+    """Measure the true compute of each rank: rank, stage, compute_ns."""
     duration = pl.col("end_ns") - pl.col("start_ns")
-    compute = (
+    return (
         truth.table("causes")
         .filter(cause="compute")
         .group_by("rank")
-        .agg(total=duration.sum())
+        .agg(compute_ns=duration.sum())
         .join(truth.table("processes").select("rank", "stage"), on="rank")
     )
+
+
+def _list_slow(truth: Truth) -> tuple[set[int], set[int]]:
+    """List the ranks that compute longer than other ranks of their stage, and stages longer than other stages."""
+    compute = measure_compute(truth)
     ranks = {
         row["rank"]
         for row in compute.iter_rows(named=True)
-        if _exceeds(row["total"], compute.filter(pl.col("rank") != row["rank"], stage=row["stage"])["total"])
+        if _exceeds(
+            row["compute_ns"], compute.filter(pl.col("rank") != row["rank"], stage=row["stage"])["compute_ns"]
+        )
     }
-    stages = compute.group_by("stage").agg(pl.col("total").min())
+    stages = compute.group_by("stage").agg(pl.col("compute_ns").min())
     slow = {
         stage
         for stage, total in stages.iter_rows()
-        if _exceeds(total, stages.filter(pl.col("stage") != stage)["total"])
+        if _exceeds(total, stages.filter(pl.col("stage") != stage)["compute_ns"])
     }
     return ranks, slow
 
@@ -574,7 +565,6 @@ class StepScore:
     position: str  # "first", "middle", "last" or "only" of the steps that are complete in truth
     points: dict[str, float]  # cause -> found minus true time, in percent of the step; after `split_either`
     bubble_points: float  # found minus true bubble, likewise
-    length_points: float  # found minus true length
     true_ns: dict[str, int]  # cause -> true time
     found_ns: dict[str, int]
 
@@ -606,8 +596,8 @@ def score_causes(findings: Findings, truth: Truth, ranks: int) -> CauseScore:
     return CauseScore(
         steps=_compare(
             both.with_columns(is_whole=pl.col("true_step").is_in(_whole_steps(true_steps, ranks))),
-            _sum_found(findings),
-            _sum_true(truth, processes),
+            _sum(findings.training.lane_states, "lane"),
+            _sum(truth.table("causes").join(processes, on=["report", "rank"]), "rank"),
             _positions(true_steps),
         ),
         lacking=len(joined.filter(is_true & pl.col("is_partial").is_null())),
@@ -618,15 +608,13 @@ def score_causes(findings: Findings, truth: Truth, ranks: int) -> CauseScore:
 
 
 def _match_steps(findings: Findings, truth: Truth) -> pl.DataFrame:
-    """Match the steps of each lane with true ones, by most of their jobs: lane, step, `_KEY`, is_partial, start_ns, end_ns."""
+    """Match the steps of each lane with true ones, by most of their jobs: lane, step, `_KEY`, is_partial."""
     matched = match_jobs(list_found_jobs(findings), list_true_jobs(truth)).drop_nulls(["true_step", "step"])
     counts = matched.group_by("lane", "step", *_KEY).len().sort("len", "true_step", descending=[True, False])
     best = counts.unique(["lane", "step"], keep="first", maintain_order=True)
     best = best.unique(_KEY, keep="first", maintain_order=True)
-    return best.join(
-        findings.training.steps.select("lane", "step", "start_ns", "end_ns", "is_partial"),
-        on=["lane", "step"],
-    ).select("lane", "step", *_KEY, "is_partial", found_length_ns=pl.col("end_ns") - pl.col("start_ns"))
+    steps = findings.training.steps.select("lane", "step", "is_partial")
+    return best.join(steps, on=["lane", "step"]).select("lane", "step", *_KEY, "is_partial")
 
 
 def _count_misnumbered(steps: pl.DataFrame) -> int:
@@ -652,17 +640,8 @@ def _positions(true_steps: pl.DataFrame) -> dict[tuple[int, int], str]:
     return positions
 
 
-def _sum_found(findings: Findings) -> dict[tuple[int, int], dict[str, int]]:
-    """Sum the causes of the library by lane and its number of the step."""
-    return _sum(findings.training.lane_states, "lane")
-
-
-def _sum_true(truth: Truth, processes: pl.DataFrame) -> dict[tuple[int, int], dict[str, int]]:
-    """Sum the true causes by rank and step."""
-    return _sum(truth.table("causes").join(processes, on=["report", "rank"]), "rank")
-
-
 def _sum(frame: pl.DataFrame, owner: str) -> dict[tuple[int, int], dict[str, int]]:
+    """Sum the causes by owner, a rank or a lane, and number of the step."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     cause = pl.col("cause").cast(pl.String).replace(_NAMES)
     sums: dict[tuple[int, int], dict[str, int]] = {}
@@ -699,7 +678,6 @@ def _compare(
                 position=positions[key],
                 points=points,
                 bubble_points=bubbles[0] - bubbles[1],
-                length_points=100 * (row["found_length_ns"] - length) / length,
                 true_ns=of_true,
                 found_ns=of_found,
             )

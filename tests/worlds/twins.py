@@ -24,17 +24,16 @@ import polars as pl
 
 import nsys_pp
 from nsys_pp.errors import NsysPPError
-from tests.worlds.draw import World, to_arguments
-from tests.worlds.scores import Truth
+from tests.worlds.draw import World, layout_of, to_arguments
+from tests.worlds.scores import Truth, measure_compute
 from tests.worlds.verdicts import (
     add_fault,
     draw_healthy,
     mean_step,
-    measure_compute,
     run_main,
     share,
-    simulate_world,
 )
+from tests.worlds.world import simulate_world
 
 CHANGES = (
     *("rank", "rank since a step", "stage", "link", "host stall", "data stall", "slow loader"),
@@ -155,11 +154,8 @@ def score_twins(seed: int) -> list[TwinScore]:
             return [TwinScore(**facts, failed=str(error))]
         for one, at in (("step_ns", folder), ("twin_ns", other)):
             facts[one] = mean_step(Truth(at).table("steps"))
-        layout = ",".join(f"{axis}={world[axis]}" for axis in ("pp", "dp", "tp"))
         try:
-            found = nsys_pp.whatif(
-                folder, layout=f"{layout},order={world['order'] or 'tp-dp-pp'}", **question
-            )
+            found = nsys_pp.whatif(folder, layout=layout_of(world), **question)
         except NsysPPError as error:
             return [TwinScore(**facts, refused=str(error))]
     row = found.predictions.row(-1, named=True)

@@ -25,16 +25,15 @@ from typing import Any
 
 import polars as pl
 
-from fixtures import simulate
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.training import LEAST_MESSAGES, build_step_table
 from nsys_pp.tables.verdict import build_verdict
-from tests.worlds.draw import Value, World, draw_options, repair, to_arguments
+from tests.worlds.draw import Value, World, draw_options, layout_of, repair, to_arguments
 from tests.worlds.findings import Findings, analyse
-from tests.worlds.scores import Truth
+from tests.worlds.scores import Truth, measure_compute
 from tests.worlds.tables import write_tables
-from tests.worlds.world import map_seeds
+from tests.worlds.world import map_seeds, simulate_world
 
 _COSTS = (0.0, 0.02, 0.05, float("inf"))
 
@@ -213,25 +212,10 @@ def score_world(seed: int, fault: str) -> VerdictScore:
             with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 simulate_world(name, arguments)
-                sizes = {axis: world[axis] for axis in ("pp", "dp", "tp")}
-                layout = ",".join(f"{axis}={size}" for axis, size in sizes.items())
-                order = str(world["order"] or "tp-dp-pp")
-                found = analyse(Path(name), layout=f"{layout},order={order}")
+                found = analyse(Path(name), layout=layout_of(world))
         except (NsysPPError, RuntimeError) as error:
             return VerdictScore(**facts, failed=str(error))  # type: ignore[arg-type]
         return _compare(found, Truth(Path(name)), facts)
-
-
-def simulate_world(name: str, arguments: list[str]) -> None:
-    """Simulate a world; with streams of their own for messages where it deadlocks otherwise."""
-    try:
-        simulate.main([name, *arguments])
-    except RuntimeError:
-        if "--message-streams" not in arguments:
-            raise
-        at = arguments.index("--message-streams")
-        del arguments[at : at + 2]
-        simulate.main([name, *arguments])
 
 
 def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> VerdictScore:
@@ -278,18 +262,6 @@ def mean_step(steps: pl.DataFrame) -> float:
         (pl.col("end_ns").max() - pl.col("start_ns").min()) / pl.col("step").n_unique()
     ).item()
     return float(value)
-
-
-def measure_compute(truth: Truth) -> pl.DataFrame:
-    """Measure the true compute of each rank: rank, stage, compute_ns."""
-    duration = pl.col("end_ns") - pl.col("start_ns")
-    return (
-        truth.table("causes")
-        .filter(cause="compute")
-        .group_by("rank")
-        .agg(compute_ns=duration.sum())
-        .join(truth.table("processes").select("rank", "stage"), on="rank")
-    )
 
 
 def _is_fault(finding: Finding, facts: dict[str, object], rank_of: dict[int, int], first_step: int) -> bool:
@@ -401,7 +373,6 @@ def run_main(
     score: type[Any],
     build_tables: Callable[[Sequence[Any]], str],
     description: str | None,
-    arguments: Sequence[str] | None = None,
 ) -> int:
     """Score the worlds of seeds, print their tables, and write them between the marks of a name."""
     parser = argparse.ArgumentParser(prog=f"python -m tests.worlds.{name}", description=description)
@@ -412,7 +383,7 @@ def run_main(
         "--save", type=Path, help="File of scores, one JSON object per line; its seeds are not run again."
     )
     parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced.")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args()
     seeds = range(chosen.seed, chosen.seed + chosen.count)
     saved = chosen.save.read_text().splitlines() if chosen.save and chosen.save.exists() else []
     scores = [one for one in (score(**json.loads(line)) for line in saved) if one.seed in seeds]

@@ -89,7 +89,7 @@ def run_world(seed: int, arguments: Sequence[str], only: Collection[str] = QUEST
             with contextlib.redirect_stderr(io.StringIO()):
                 chosen = options.build_parser().parse_args([name, *arguments])
                 score.steps = chosen.steps
-                _simulate(name, score)
+                simulate_world(name, score.arguments)
             _score(score, folder, only)
         except NsysPPError as refusal:
             score.refused = str(refusal)
@@ -101,16 +101,16 @@ def run_world(seed: int, arguments: Sequence[str], only: Collection[str] = QUEST
     return score
 
 
-def _simulate(name: str, score: WorldScore) -> None:
+def simulate_world(name: str, arguments: list[str]) -> None:
     """Simulate a world; with streams of their own for messages where it deadlocks otherwise."""
     try:
-        simulate.main([name, *score.arguments])
+        simulate.main([name, *arguments])
     except RuntimeError:
-        if "--message-streams" not in score.arguments:
+        if "--message-streams" not in arguments:
             raise
-        at = score.arguments.index("--message-streams")
-        del score.arguments[at : at + 2]
-        simulate.main([name, *score.arguments])
+        at = arguments.index("--message-streams")
+        del arguments[at : at + 2]
+        simulate.main([name, *arguments])
 
 
 def _score(score: WorldScore, folder: Path, only: Collection[str]) -> None:
