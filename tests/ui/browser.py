@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -81,17 +79,11 @@ CATAPULT_SCRIPT = """(async () => {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shot:
-    """How the picture is taken; patterns are regular expressions on track names."""
+    """How the picture is taken."""
 
-    width: int = 1600
-    height: int = 900
-    expand: str = ""
-    collapse: str = ""
-    pin: str = ""
-    visible: tuple[int, int] | None = None  # ns on the trace's clock
+    expand: str = ""  # tracks: a regular expression on their names
     script: str = ""  # run in the page when the trace is there; its value is returned
     settle_ms: int = 2500
-    timeout_ms: int = 120_000
 
 
 def perfetto_screenshot(trace: Path, picture: Path, shot: Shot) -> dict[str, Any]:
@@ -103,16 +95,10 @@ def perfetto_screenshot(trace: Path, picture: Path, shot: Shot) -> dict[str, Any
     Raises:
         PartMissingError: Something that this needs is not installed.
     """
-    commands = [
-        {"id": f"dev.perfetto.{name}TracksByRegex", "args": [pattern]}
-        for name, pattern in [("Expand", shot.expand), ("Collapse", shot.collapse), ("Pin", shot.pin)]
-        if pattern
-    ]
     with serve(find_web_root(), trace) as address:
         url = f"{address}/#!/?url={quote(f'{address}/trace/{trace.name}', safe='')}"
-        if shot.visible:
-            url += f"&visStart={shot.visible[0]}&visEnd={shot.visible[1]}"
-        if commands:
+        if shot.expand:
+            commands = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [shot.expand]}]
             url += f"&startupCommands={quote(json.dumps(commands), safe='')}"
         return browse(url, picture, shot, script=shot.script)
 
@@ -139,65 +125,44 @@ def browse(
     url: str, picture: Path, shot: Shot, *, ready: str = PERFETTO_READY, script: str = ""
 ) -> dict[str, Any]:
     """Open an address and write a PNG; unexpected `errors` of the page's console, and the `value` of the script."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        raise PartMissingError("no Chromium on PATH")
     job = {
-        "browser": browser,
+        "browser": find_browser(),
         "url": url,
         "output": str(picture.resolve()),
         "ready": ready,
         "script": script,
-        "width": shot.width,
-        "height": shot.height,
+        "width": 1600,
+        "height": 900,
         "settle_ms": shot.settle_ms,
-        "timeout_ms": shot.timeout_ms,
+        "timeout_ms": 120_000,
     }
     script_path = Path(__file__).with_name("browse.js")
     done = subprocess.run([find_node(), script_path, json.dumps(job)], capture_output=True, env=environment())
     if done.returncode:
-        message = done.stderr.decode(errors="replace")
-        if "playwright-core" in message and "Cannot find module" in message:
-            raise PartMissingError("no playwright-core: `npm install playwright-core`, NODE_PATH says where")
-        raise RuntimeError(message)
+        raise explain(done.stderr)
     result: dict[str, Any] = json.loads(done.stdout)
     return {**result, "errors": [line for line in result["errors"] if not EXPECTED.search(line)]}
+
+
+def find_browser() -> str:
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise PartMissingError("no Chromium on PATH")
+    return browser
+
+
+def explain(stderr: bytes) -> BaseException:
+    """Return the error of which Node spoke last; a module that is missing skips a test."""
+    message = stderr.decode(errors="replace")
+    if "playwright-core" in message and "Cannot find module" in message:
+        return PartMissingError("no playwright-core: `npm install playwright-core`, NODE_PATH says where")
+    return RuntimeError(message)
 
 
 def environment() -> dict[str, str]:
     local = Path.cwd() / "node_modules"
     known = os.environ.get("NODE_PATH", "")
     return {**os.environ, "NODE_PATH": os.pathsep.join(filter(None, [known, str(local)]))}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("trace", type=Path)
-    parser.add_argument("picture", type=Path)
-    parser.add_argument("--catapult", action="store_true", help="use the viewer behind chrome://tracing")
-    parser.add_argument("--width", type=int, default=1600)
-    parser.add_argument("--height", type=int, default=900)
-    parser.add_argument("--expand", default="", help="tracks to expand (regular expression)")
-    parser.add_argument("--collapse", default="", help="tracks to collapse (regular expression)")
-    parser.add_argument("--pin", default="", help="tracks to pin (regular expression)")
-    parser.add_argument("--visible", type=int, nargs=2, metavar=("START_NS", "END_NS"))
-    parser.add_argument("--script", default="", help="JavaScript to run; its value is printed")
-    parser.add_argument("--settle-ms", type=int, default=2500)
-    options = vars(parser.parse_args(arguments))
-    trace, picture = options.pop("trace"), options.pop("picture")
-    take = catapult_screenshot if options.pop("catapult") else perfetto_screenshot
-    try:
-        result = take(trace, picture, Shot(**options))
-    except PartMissingError as error:
-        print(f"cannot take a picture here: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(result, indent=1))
-    return 1 if result["errors"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 
 STATE = ["evaluate", "window.nsysChart.state()"]
@@ -220,12 +185,9 @@ class _Driver:
     """One browser for all visits of a process; it ends with the process, whose end closes its input."""
 
     def __init__(self) -> None:
-        browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-        if browser is None:
-            raise PartMissingError("no Chromium on PATH")
         self._errors = TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [find_node(), Path(__file__).with_name("drive.js"), browser],
+            [find_node(), Path(__file__).with_name("drive.js"), find_browser()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -242,12 +204,7 @@ class _Driver:
         if not answer:
             self._process.wait()
             self._errors.seek(0)
-            message = self._errors.read().decode(errors="replace")
-            if "playwright-core" in message and "Cannot find module" in message:
-                raise PartMissingError(
-                    "no playwright-core: `npm install playwright-core`, NODE_PATH says where"
-                )
-            raise RuntimeError(message)
+            raise explain(self._errors.read())
         result: dict[str, Any] = json.loads(answer)
         if "failure" in result:
             raise RuntimeError(result["failure"])
