@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.batch.world import REPORTS
-from tests.cli.calls import succeed
+from tests.cli.calls import REPORTS, succeed
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.batch.test_hosts import find_block
-from tests.batch.world import NEVER, REPORTS, ROOT, SCRIPTS, World, make_world, read_result
+from tests.batch.world import NEVER, ROOT, SCRIPTS, World, make_world, read_result
+from tests.cli.calls import REPORTS
 
 
 @pytest.fixture

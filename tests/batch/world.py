@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import Result, environment, succeed
+from tests.cli.calls import PIPELINE, REPORTS, Result, environment, succeed
 from tests.patience import PATIENCE_S
 
 NEVER = "never"  # a job whose dependency cannot come true, as `--kill-on-invalid-dep=yes` ends it
@@ -111,12 +111,6 @@ ROOT = Path(__file__).parents[2]
 
 
 SCRIPTS = ROOT / "docs" / "batch"
-
-
-PIPELINE = ROOT / "fixtures" / "pipeline"
-
-
-REPORTS = sorted(PIPELINE.glob("node*/*.sqlite"), key=lambda path: path.stem)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ from nsys_pp.cli import main
 from tests.patience import PATIENCE_S
 
 COMMANDS = ("merge", "project", "info")
+# The committed run: four ranks on two machines.
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+REPORTS = [PIPELINE / f"node{node}/rank{rank}.sqlite" for node, rank in ((2, 0), (2, 1), (10, 2), (10, 3))]
+RANK0, RANK1 = REPORTS[:2]
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def environment(**changes: str) -> dict[str, str]:
 
     What says how large a terminal is stays behind: pytest-xdist sets it for its workers.
     """
-    root = str(Path(__file__).parent.parent.parent)
+    root = str(Path(__file__).parents[2])
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     quiet = {"NSYS_PP_LOG_SECONDS": "0"}  # progress lines depend on the speed of the machine
     return {

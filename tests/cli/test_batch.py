@@ -19,12 +19,20 @@ from rich.console import Console
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
 from nsys_pp.cli.command import build_bar
-from tests.cli.calls import Result, assert_refused, call, command_line, environment, run, succeed, wait_until
+from tests.cli.calls import (
+    PIPELINE,
+    RANK0,
+    Result,
+    assert_refused,
+    call,
+    command_line,
+    environment,
+    run,
+    succeed,
+    wait_until,
+)
 from tests.patience import PATIENCE_S
 from tests.sql import select
-
-PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
-REPORT = PIPELINE / "node2" / "rank0.sqlite"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -44,8 +52,8 @@ def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
         folder.mkdir()
         assert call("merge", PIPELINE, "-o", folder / "run.pftrace", *jobs).code == 0
         window = ("--start", "1ms", "--end", "500ms", "-o", folder / "part.json")
-        assert call("merge", REPORT.parent, *window, *jobs).code == 0  # drawn when clocks are known
-        assert call("pipeline", REPORT.parent, "-o", folder / "tables.json", *jobs).code == 0
+        assert call("merge", RANK0.parent, *window, *jobs).code == 0  # drawn when clocks are known
+        assert call("pipeline", RANK0.parent, "-o", folder / "tables.json", *jobs).code == 0
         outputs.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert len(outputs[0]) == 3
     assert outputs[0] == outputs[1]
@@ -59,7 +67,7 @@ def test_too_little_memory_is_noted_and_then_refused(tmp_path: Path) -> None:
 
 
 def test_merge_waits_for_parts_that_come(tmp_path: Path) -> None:
-    call("extract", REPORT.parent, "-o", tmp_path / "made")
+    call("extract", RANK0.parent, "-o", tmp_path / "made")
     (tmp_path / "there").mkdir()
     parts = sorted((tmp_path / "made").iterdir())
 
@@ -85,10 +93,10 @@ def test_merge_waits_for_parts_that_come(tmp_path: Path) -> None:
 
 
 def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> None:
-    for path in REPORT.parent.iterdir():
+    for path in RANK0.parent.iterdir():
         shutil.copy(path, tmp_path)
     cut = tmp_path / "rank3.sqlite"
-    cut.write_bytes(REPORT.read_bytes()[:50_000])
+    cut.write_bytes(RANK0.read_bytes()[:50_000])
     line = ("merge", tmp_path, "-o", tmp_path / "run.pftrace", "--wait-for", "4", "--wait-timeout", "0.2s")
     assert_refused(call(*line), "after 0.2s, 2 of 4 reports are there and whole", f"`{cut}` is truncated")
     result = tmp_path / "result.json"
@@ -106,7 +114,7 @@ def test_inputs_that_match_no_file_are_skipped_and_named(tmp_path: Path) -> None
     absent, link, pattern = tmp_path / "rank9.sqlite", tmp_path / "link.sqlite", tmp_path / "none*"
     link.symlink_to("nowhere")
     output, result = tmp_path / "run.pftrace", tmp_path / "result.json"
-    line = ("merge", REPORT, absent, link, pattern, "-o", output)
+    line = ("merge", RANK0, absent, link, pattern, "-o", output)
     assert_refused(call(*line), f"`{absent}` does not exist")
     assert not output.exists()
     done = call(*line, "--keep-going", "--result", result)
@@ -142,7 +150,7 @@ def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
 def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     broken = tmp_path / "x.sqlite"
-    broken.write_bytes(REPORT.read_bytes()[:20_000])
+    broken.write_bytes(RANK0.read_bytes()[:20_000])
     result.write_text("of the run before")
     done = call("merge", broken, "-o", tmp_path / "run.pftrace", "--result", result)
     assert_refused(done, "is truncated")
@@ -150,10 +158,10 @@ def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:
     assert (found["exit_status"], found["outputs"]) == (1, [])
     assert f"`{broken}` is truncated" in found["error"]["message"]
     assert found["error"]["hint"]
-    assert call("chart", REPORT, "-o", "-", "--result", result).code == 2
+    assert call("chart", RANK0, "-o", "-", "--result", result).code == 2
     assert read(result)["exit_status"] == 2
     gone = tmp_path / "no" / "x.json"
-    assert_refused(call("merge", REPORT, "-o", tmp_path / "run.pftrace", "--result", gone), "folder")
+    assert_refused(call("merge", RANK0, "-o", tmp_path / "run.pftrace", "--result", gone), "folder")
     assert not (tmp_path / "run.pftrace").exists()
 
 
@@ -161,7 +169,7 @@ def test_a_log_for_programs(tmp_path: Path) -> None:
     for path in PIPELINE.rglob("*.sqlite"):
         shutil.copy(path, tmp_path)
     cut = tmp_path / "rank1.sqlite"
-    cut.write_bytes(REPORT.read_bytes()[:50_000])
+    cut.write_bytes(RANK0.read_bytes()[:50_000])
     output = tmp_path / "run.pftrace"
     line = ("merge", tmp_path, "-o", output, "--log-format", "json")
     env: dict[str, str | None] = {"NSYS_PP_LOG_SECONDS": "0.1"}
@@ -196,8 +204,8 @@ def test_progress_in_a_log_has_counts_and_rate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", ["0", "1e300"])
 def test_progress_lines_can_be_switched_off(seconds: str, tmp_path: Path) -> None:
-    done = call("merge", REPORT, "-o", tmp_path / "run.pftrace", env={"NSYS_PP_LOG_SECONDS": seconds})
-    findings = nsys_pp.pipeline(REPORT).verdict.lines
+    done = call("merge", RANK0, "-o", tmp_path / "run.pftrace", env={"NSYS_PP_LOG_SECONDS": seconds})
+    findings = nsys_pp.pipeline(RANK0).verdict.lines
     lines = [line for line in done.stderr.splitlines() if line not in findings]
     assert all(line.startswith(("Wrote ", "note: ")) for line in lines)
 
@@ -270,7 +278,7 @@ def test_a_worker_that_the_system_kills_costs_nothing(large_reports: list[Path],
 @pytest.mark.slow
 def test_the_way_past_a_broken_report_is_named_and_comes_before_the_verdict(tmp_path: Path) -> None:
     broken = tmp_path / "broken.sqlite"
-    broken.write_bytes(REPORT.read_bytes()[:50_000])
+    broken.write_bytes(RANK0.read_bytes()[:50_000])
     others = sorted(PIPELINE.glob("*/*.sqlite"))
     for command in (("merge", "-o", tmp_path / "x.pftrace"), ("pipeline",), ("summary",), ("info",)):
         done = call(command[0], *others, broken, *command[1:])
@@ -308,7 +316,7 @@ _COMMANDS = {
     "merge": ["-o", "run.pftrace"],
     "project": ["-o", "ranges.csv"],
     "pipeline --explain-jobs": [],
-    "compare": [str(REPORT)],
+    "compare": [str(RANK0)],
     "summary": [],
     "align": [],
     "info": [],
@@ -329,17 +337,17 @@ def _sum(entry: dict[str, Any]) -> int:
 def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = [*command.split(), *_COMMANDS[command], "--result", "r.json", "--explain-rows"]
-    done = succeed(*arguments, REPORT)
+    done = succeed(*arguments, RANK0)
     found = read(Path("r.json"))
     assert (found["command"], found["exit_status"]) == (arguments[0], 0)
     assert bool(found["outputs"]) == ("-o" in arguments)
     assert found["inputs"]
     report = found["rows"][0]
-    assert report["report"] == str(REPORT)
+    assert report["report"] == str(RANK0)
     tables = {entry["source"]: entry for entry in report["tables"]}
     for name in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"):
-        [(rows,)] = select(REPORT, f"SELECT count(*) FROM {name}")
+        [(rows,)] = select(RANK0, f"SELECT count(*) FROM {name}")
         assert tables[name]["read"] == rows == _sum(tables[name])
     assert all(entry["read"] == _sum(entry) for entry in report["tables"])
-    lines = [line for line in done.stderr.splitlines() if f"{REPORT}: " in line]
+    lines = [line for line in done.stderr.splitlines() if f"{RANK0}: " in line]
     assert len([line for line in lines if " read, " in line or "of these" in line]) == len(report["tables"])

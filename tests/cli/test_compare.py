@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from fixtures.simulate import main as simulate
-from tests.cli.calls import assert_refused, call, succeed
+from tests.cli.calls import PIPELINE, assert_refused, call, succeed
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 TABLES = ["steps", "bubbles", "stages", "ranks", "links", "kinds", "families", "kernels"]
 
 

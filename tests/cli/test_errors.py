@@ -14,18 +14,26 @@ import pytest
 
 from fixtures.recording.export import write_report
 from tests.breaks import BREAKS
-from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run, succeed
+from tests.cli.calls import (
+    COMMANDS,
+    PIPELINE,
+    RANK0,
+    RANK1,
+    Result,
+    arguments_of,
+    assert_refused,
+    call,
+    run,
+    succeed,
+)
 from tests.sql import edit
-
-PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
-REPORT = PIPELINE / "node2" / "rank0.sqlite"
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     """A report that tests may break."""
     (tmp_path / "in").mkdir()
-    return Path(shutil.copy(REPORT, tmp_path / "in" / "rank0.sqlite"))
+    return Path(shutil.copy(RANK0, tmp_path / "in" / "rank0.sqlite"))
 
 
 @pytest.fixture
@@ -167,7 +175,7 @@ def _arguments(kind: str, report: Path, folder: Path) -> tuple[list[str], Path]:
 @pytest.mark.few(3)
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_an_output_that_exists_is_kept_without_force(folder: Path, kind: str) -> None:
-    arguments, output = _arguments(kind, REPORT, folder)
+    arguments, output = _arguments(kind, RANK0, folder)
     output.write_text("precious")
     refused = call(*arguments)
     assert_refused(refused, f"`{output}` exists")
@@ -209,7 +217,7 @@ def test_pieces_that_grow_too_large_leave_nothing(report: Path, folder: Path) ->
 
 @pytest.mark.parametrize("kind", [kind for kind in OUTPUTS if kind != "sqlite"])
 def test_a_full_device_is_told(folder: Path, kind: str) -> None:
-    arguments, full = _arguments(kind, REPORT, folder)  # the ending of the name says the format
+    arguments, full = _arguments(kind, RANK0, folder)  # the ending of the name says the format
     full.symlink_to("/dev/full")
     assert_refused(call(*arguments, "--force"), f"cannot write `{full}`: the disk is full")
     assert full.is_symlink()
@@ -247,7 +255,7 @@ def test_nsys_is_missed_by_its_name(report: Path, folder: Path, command: str) ->
 @pytest.mark.parametrize("command", ["merge", "info"])
 @pytest.mark.parametrize("name", ["not SQLite", "cut within a page", "scrambled", "scrambled kernels"])
 def test_keep_going_skips_what_is_broken(report: Path, folder: Path, command: str, name: str) -> None:
-    good = Path(shutil.copy(PIPELINE / "node2" / "rank1.sqlite", report.parent))
+    good = Path(shutil.copy(RANK1, report.parent))
     BREAKS[name][0](report)
     done = call(*arguments_of(command, report.parent, folder=folder), "--keep-going")
     assert done.code == 3
@@ -379,7 +387,7 @@ def test_wrong_usage_exits_with_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments, words = line.split("=> ", 1)
-    done = call(command, REPORT, *arguments.split())
+    done = call(command, RANK0, *arguments.split())
     assert (done.code, done.stdout) == (2, "")
     assert words in " ".join(done.stderr.split())
     assert list(tmp_path.iterdir()) == []
@@ -390,9 +398,6 @@ def test_missing_arguments_and_unknown_commands_exit_with_2(arguments: list[str]
     done = call(*arguments)
     assert (done.code, done.stdout) == (2, "")
     assert "Error: " in done.stderr
-
-
-RANK0, RANK1 = PIPELINE / "node2" / "rank0.sqlite", PIPELINE / "node2" / "rank1.sqlite"
 
 
 @pytest.fixture

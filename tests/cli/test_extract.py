@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsys_pp.read import read_part
-from tests.cli.calls import assert_refused, call
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-REPORT = PIPELINE / "node2" / "rank0.sqlite"
+from tests.cli.calls import PIPELINE, RANK0, RANK1, assert_refused, call
 
 
 def extract(*arguments: str | Path) -> str:
@@ -23,11 +20,11 @@ def extract(*arguments: str | Path) -> str:
 
 def test_one_line_says_what_was_written(tmp_path: Path) -> None:
     part = tmp_path / "x.nspart"
-    said = extract(REPORT, "-o", part)
+    said = extract(RANK0, "-o", part)
     size = f"{part.stat().st_size / 1024:.1f} KiB"
     read = read_part(part, ["jobs"], version="")
     slices, jobs = read.encoded.slice_count, read.frames["jobs"]["start_ns"].count()
-    assert said == f"Wrote {part} ({size}): {slices:,} slices and {jobs} jobs on 1 GPU, from {REPORT}.\n"
+    assert said == f"Wrote {part} ({size}): {slices:,} slices and {jobs} jobs on 1 GPU, from {RANK0}.\n"
 
 
 def test_parts_are_named_like_their_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,15 +36,15 @@ def test_parts_are_named_like_their_reports(tmp_path: Path, monkeypatch: pytest.
         f"Wrote {tmp_path / 'parts' / name}" for name in names
     ]
     monkeypatch.chdir(tmp_path)
-    assert extract(REPORT).startswith("Wrote rank0.nspart (")
+    assert extract(RANK0).startswith("Wrote rank0.nspart (")
     assert (tmp_path / "rank0.nspart").is_file()
 
 
 def test_reports_never_share_a_part(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-    first = shutil.copy(REPORT, tmp_path / "a" / "x.sqlite")
-    second = shutil.copy(PIPELINE / "node2" / "rank1.sqlite", tmp_path / "b" / "x.sqlite")
+    first = shutil.copy(RANK0, tmp_path / "a" / "x.sqlite")
+    second = shutil.copy(RANK1, tmp_path / "b" / "x.sqlite")
     refused = call("extract", first, second, "-o", tmp_path)
     assert_refused(refused, f"`{first}` and `{second}` would both be written to `{tmp_path / 'x.nspart'}`")
     (tmp_path / "x.txt").write_text("precious")

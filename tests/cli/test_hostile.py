@@ -17,10 +17,9 @@ import pytest
 import nsys_pp
 from nsys_pp.cli.result import escape_screen
 from tests.bench.measure import measure_peak_bytes
-from tests.cli.calls import assert_refused, call, environment, run, succeed
+from tests.cli.calls import RANK0, assert_refused, call, environment, run, succeed
 from tests.sql import edit
 
-RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 _EVIL = "\x1b]0;owned\x07\x1b[2J\nError: none\r\x9b31m\u202e"
 _RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from fixtures.recording.export import Session, write_report
-from tests.cli.calls import assert_refused, call, on_terminal, succeed
+from tests.cli.calls import PIPELINE, RANK0, assert_refused, call, on_terminal, succeed
 
-PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 KEYS = [
     *("report", "exporter_version", "schema_version", "machine", "machine_source", "hardware_id"),
     *("rank", "rank_source", "launcher", "who", "utc_start", "utc_epoch_ns", "system_clock_ns"),
@@ -253,7 +252,7 @@ def test_no_line_is_wider_than_the_terminal(shared_reports: list[Path], width: i
 
 
 def test_colour_is_for_terminals_that_want_it() -> None:
-    report = PIPELINE / "node2" / "rank0.sqlite"
+    report = RANK0
     plain = call("info", report, env={"COLUMNS": "80"}).stdout
     coloured = on_terminal("info", report)
     assert "\x1b[36m" in coloured

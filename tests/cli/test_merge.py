@@ -19,8 +19,7 @@ import pytest
 import nsys_pp
 from fixtures.recording.export import Session, write_report
 from fixtures.simulate import main as simulate
-from tests.cli.calls import assert_refused, call, run, succeed
-from tests.commands.test_parts import PIPELINE, REPORTS
+from tests.cli.calls import PIPELINE, REPORTS, assert_refused, call, run, succeed
 from tests.importer.importer import Importer
 from tests.importer.readback import (
     assert_no_errors,

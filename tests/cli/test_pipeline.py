@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 
 import nsys_pp
-from tests.cli.calls import assert_refused, call, succeed
+from tests.cli.calls import PIPELINE, RANK0, assert_refused, call, succeed
 from tests.output.report_pages import read_heat_map
 from tests.sql import select
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-RANK0 = PIPELINE / "node2" / "rank0.sqlite"
 
 
 def as_json(*arguments: str | Path, of: Path = PIPELINE) -> dict[str, list[dict[str, Any]]]:

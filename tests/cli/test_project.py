@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from fixtures.recording.export import Session, write_report
-from tests.cli.calls import call, command_line, environment, on_terminal
-from tests.commands.test_parts import PIPELINE, REPORTS
+from tests.cli.calls import PIPELINE, REPORTS, call, command_line, environment, on_terminal
 
 TRUTH = PIPELINE / "truth" / "projections.parquet"
 # issue 2, section 3, in its order; then what stands after them

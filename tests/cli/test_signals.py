@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.recording.bulk import write_bulk_report
-from tests.cli.calls import command_line, environment, run, wait_until
+from tests.cli.calls import PIPELINE, RANK0, command_line, environment, run, wait_until
 from tests.patience import PATIENCE_S
 from tests.sql import edit
-
-PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +186,7 @@ with end_on_interrupt():
 
 @pytest.mark.parametrize(("way", "name"), [("compiled", "SIGINT"), ("plain", "SIGTERM")])
 def test_a_query_that_does_not_end_is_interrupted(way: str, name: str) -> None:
-    report = PIPELINE / "node2" / "rank0.sqlite"
+    report = RANK0
     process = subprocess.Popen(
         [sys.executable, "-c", _ENDLESS_QUERY, report, way],
         stdout=subprocess.PIPE,

@@ -13,10 +13,7 @@ from typing import Any
 import pytest
 
 import nsys_pp
-from tests.cli.calls import assert_refused, call, succeed
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
+from tests.cli.calls import PIPELINE, RANK0, assert_refused, call, succeed
 
 SHOWN = ("overview", "distribution", "kernels", "idle")
 
@@ -132,7 +129,7 @@ def test_a_folder_has_a_file_for_each_table_that_is_there(tmp_path: Path, one: P
 
 def test_causes_are_unknown_where_the_clock_of_a_gpu_is_off(tmp_path: Path) -> None:
     """All launches would come after the gaps that they end, if both clocks were one."""
-    report = Path(shutil.copy(PIPELINE / "node2" / "rank0.sqlite", tmp_path))
+    report = Path(shutil.copy(RANK0, tmp_path))
     with closing(sqlite3.connect(report)) as connection:
         for kind in ("KERNEL", "MEMCPY", "MEMSET"):
             connection.execute(

@@ -13,11 +13,10 @@ import nsys_pp
 from nsys_pp.frames.report import FINDINGS
 from nsys_pp.read.files import check_integrity
 from tests.breaks import BREAKS
+from tests.cli.calls import RANK0
 from tests.cli.calls import call as run_command
 from tests.read.tables import call, kernel, op, push_pop, strings, write_export
 from tests.sql import edit
-
-RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 
 
 def _kinds(path: Path, severity: str) -> dict[str, int]:

@@ -28,11 +28,9 @@ from nsys_pp.frames.part import (
     FRAMES_MEMBER,
 )
 from nsys_pp.read import find_reports, read_part
-from tests.cli.calls import call
+from tests.cli.calls import PIPELINE, REPORTS, call
 from tests.trace.test_shown import EPOCH_NS, LAUNCHER, ON_GPU, write_without_gpus
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-REPORTS = [PIPELINE / f"node{node}/rank{rank}.sqlite" for node, rank in ((2, 0), (2, 1), (10, 2), (10, 3))]
 PAIR = REPORTS[1::2]  # GPU 1 of each machine
 Members = dict[str, bytes]
 ASKED: list[dict[str, Any]] = [

@@ -22,12 +22,11 @@ from nsys_pp.frames.table import AnyTable, FilledTable, build_table_schema, desc
 from nsys_pp.output.pages.page import MOST_ROWS
 from nsys_pp.output.pages.report import SECTIONS
 from nsys_pp.output.tables.text import arrange_table
-from tests.cli.calls import call
+from tests.cli.calls import PIPELINE, call
 from tests.importer.importer import Importer
 from tests.output.report_pages import read_heat_map, read_sections, read_table, read_text
 from tests.ui.test_report import open_report
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 SLOW = "--pp 2 --dp 3 --layers 1 --micro-batches 4 --steps 6 --slow-rank 4=1.4 --slow-since 13 --machines 2 --brief-truth"
 
 

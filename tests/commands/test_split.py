@@ -24,8 +24,7 @@ from nsys_pp.errors import OptionError, OutputError, ReportError
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import Detail
 from nsys_pp.output.split_index import is_split_folder
-from tests.cli.calls import succeed
-from tests.commands.test_parts import PIPELINE, REPORTS
+from tests.cli.calls import PIPELINE, REPORTS, succeed
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, slices_by_machine
 

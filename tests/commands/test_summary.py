@@ -15,9 +15,8 @@ import nsys_pp
 from nsys_pp.commands.sql import SQL_COLUMNS, list_sql_columns
 from nsys_pp.errors import OptionError, ReportError
 from nsys_pp.options import SUMMARY_GROUPS as GROUPS
-from tests.cli.calls import assert_refused, call, succeed
+from tests.cli.calls import PIPELINE, assert_refused, call, succeed
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = sorted(PIPELINE.rglob("*.sqlite"))
 ADDED = {  # columns that add up over whatever a table is split by
     "kernels": ("count", "total_ns"),

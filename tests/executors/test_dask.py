@@ -18,14 +18,11 @@ from nsys_pp.executors import dask as dask_run
 from nsys_pp.executors.dask import DaskExecutor
 from nsys_pp.progress import Share
 from nsys_pp.run.inputs import Batch
-from tests.cli.calls import run, wait_until
+from tests.cli.calls import PIPELINE, run, wait_until
 from tests.executors import jobs
 from tests.executors.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="no Dask: install distributed")
-
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
 _SELDOM_USED = 900  # of files that a process has open

@@ -26,14 +26,11 @@ from nsys_pp.options import (
 from nsys_pp.run.options import parse_patterns, parse_rank_from, parse_steps
 from nsys_pp.tables.compare import parse_gate
 from nsys_pp.training.names import load_preset, parse_job_rule
-from tests.cli.calls import succeed
+from tests.cli.calls import RANK0, succeed
 from tests.fuzz import targets
 from tests.fuzz.targets import TARGETS, Bench
 from tests.fuzz.worker import draw
 from tests.sql import edit
-
-RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
-
 
 NINES = "9" * 5000  # Python converts no text of more than 4,300 digits to a number
 

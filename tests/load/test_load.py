@@ -19,13 +19,11 @@ import pytest
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 from tests.breaks import BREAKS
-from tests.cli.calls import assert_refused, call, command_line, environment, run
+from tests.cli.calls import PIPELINE, RANK0, REPORTS, assert_refused, call, command_line, environment, run
 from tests.draws import count_draws
 from tests.executors.cluster import Cluster
 from tests.load.ways import check_skipped, draw_run, merge_folder
 from tests.patience import PATIENCE_S
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
 def test_every_broken_report_is_skipped_and_named(tmp_path: Path) -> None:
@@ -72,9 +70,6 @@ def test_a_folder_that_vanishes(after: int, keep_going: bool, tmp_path: Path) ->
         assert all(path.parent.name == "node2" for path in gone)
         assert os.listdir(output.parent) == [output.name]
         assert not gone or keep_going
-
-
-REPORTS = sorted(PIPELINE.rglob("*.sqlite"))
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +247,7 @@ _OLD = b"the output of an earlier run"
 @pytest.mark.draws
 @pytest.mark.parametrize("command", ["merge", "merge --processes 2", "scrub"])
 def test_a_kill_at_any_point_leaves_whole_outputs(command: str, tmp_path: Path) -> None:
-    report = PIPELINE / "node2" / "rank0.sqlite"
+    report = RANK0
     inputs = [report] if command == "scrub" else [PIPELINE]
     folder = tmp_path / "out"
     folder.mkdir()

@@ -18,12 +18,10 @@ import nsys_pp
 from fixtures.recording.export import write_report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from tests.cli.calls import environment, run
+from tests.cli.calls import PIPELINE, RANK0, environment, run
 from tests.read.tables import Row, call, kernel, memory, op, os_call, push_pop, strings, switch, write_export
 from tests.row_sums import FRAMES, WITHOUT_FRAMES, check_row_sums, check_shown_sums
 from tests.sql import add_rows, edit, select
-
-RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 
 
 def test_reversed_events_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -144,7 +142,6 @@ def test_events_without_numbers_of_their_own_are_renumbered(tmp_path: Path, numb
     assert f" {merged.slices:,} slices on 1 GPU" in done.stderr
 
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 SEVERITIES = {"info": 1, "warning": 2, "error": 3}
 
 

@@ -22,12 +22,10 @@ from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.files import check_database, check_integrity, explain_sqlite, hold_file
 from tests.breaks import BREAKS
-from tests.cli.calls import environment, run
+from tests.cli.calls import RANK0, environment, run
 from tests.read.tables import call, kernel, push_pop, strings, write_export
 from tests.row_sums import check_row_sums
 from tests.sql import edit, select
-
-RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 
 
 def _report(path: Path, rows: int = 2000, text: str | None = "range") -> Path:

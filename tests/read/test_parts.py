@@ -11,10 +11,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED
 import pytest
 
 import nsys_pp
-from tests.cli.calls import arguments_of, assert_refused, call
+from tests.cli.calls import RANK0, arguments_of, assert_refused, call
 from tests.commands.test_parts import change_frames, rewrite
 
-RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 _GIB = 1 << 30
 
 

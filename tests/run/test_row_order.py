@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from tests.cli.calls import call
-from tests.conftest import find_shared_reports
+from tests.conftest import REPOSITORY, find_shared_reports
 
-ROOT = Path(__file__).parents[2]
-FIXTURES = [*sorted((ROOT / "fixtures" / "pipeline").rglob("rank0.sqlite"))]
+FIXTURES = [*sorted((REPOSITORY / "fixtures" / "pipeline").rglob("rank0.sqlite"))]
 FEW = (
     "NERSC",  # lists four GPUs with one ordinal
     "quasiben__cudf-groupby",

@@ -16,12 +16,9 @@ from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.progress import Share, enter_stage, follow_stages, report_stage
 from nsys_pp.run.layout import build_titles
-from tests.cli.calls import assert_refused, call
+from tests.cli.calls import RANK0, assert_refused, call
 from tests.importer.importer import Importer
 from tests.importer.readback import read_tracks
-
-FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
-
 
 KERNELS: dict[str, Any] = {
     "ranges": [{"name": "step", "start": 0, "end": 100}],
@@ -82,7 +79,7 @@ def test_a_row_tells_which_gpu_it_is(tmp_path: Path, importer: Importer) -> None
 
 
 def test_a_report_without_what_is_projected_is_named_and_left_out(tmp_path: Path) -> None:
-    shutil.copy(FIXTURES / "node2" / "rank0.sqlite", tmp_path)
+    shutil.copy(RANK0, tmp_path)
     write_report(tmp_path / "cpu_only.sqlite", ranges=KERNELS["ranges"])
     with pytest.warns(UserWarning, match="cpu_only.sqlite` has no GPU operations: it has no rows"):
         frame = nsys_pp.project([tmp_path]).ranges
@@ -90,7 +87,7 @@ def test_a_report_without_what_is_projected_is_named_and_left_out(tmp_path: Path
 
 
 def test_an_output_is_never_one_of_the_inputs(tmp_path: Path) -> None:
-    report = Path(shutil.copy(FIXTURES / "node2" / "rank0.sqlite", tmp_path))
+    report = Path(shutil.copy(RANK0, tmp_path))
     before = report.read_bytes()
     with pytest.raises(OutputError, match="it is one of the reports to read"):
         nsys_pp.merge([report], report, force=True)

@@ -20,17 +20,11 @@ from nsys_pp.errors import MissingDataError, OutputError, ReportError
 from nsys_pp.read import read_report
 from nsys_pp.scrubbing import reports
 from nsys_pp.scrubbing.pseudonyms import Identities, choose_pseudonyms
-from tests.cli.calls import assert_refused, call, succeed
+from tests.cli.calls import PIPELINE, RANK0, assert_refused, call, succeed
 from tests.read.test_arrow import write_folder
 from tests.sql import edit, select
 from tests.test_secrets import HIDDEN, SHOWN, plant, plant_into
 from tests.unpacking import find_words
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
-
-RANK0 = PIPELINE / "node2" / "rank0.sqlite"
-
 
 HOSTS = ("node2", "node10")
 

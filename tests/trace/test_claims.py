@@ -36,7 +36,7 @@ from tests.read.tables import Row, write_export
 from tests.recording import record
 from tests.sql import edit, select
 from tests.tables.test_requested import add_network
-from tests.trace.test_reports import offset_ns, zero_ns
+from tests.trace.test_reports import PIPELINE, offset_ns, zero_ns
 
 LAYOUTS = read_layouts()
 
@@ -209,9 +209,6 @@ def test_layouts_are_those_of_the_exporter(
         for table, columns in LAYOUTS[version].items()
     }
     assert found == listed
-
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
 STEPS = 2_000

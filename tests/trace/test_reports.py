@@ -26,7 +26,7 @@ from tests.importer.readback import (
     slices_by_track,
 )
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "pipeline"
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 DAY_NS = 86_400_000_000_000
 COUNTERS = """
@@ -225,7 +225,7 @@ def assert_is_drawn(importer: Importer, slices: pl.DataFrame, reports: list[Repo
 
 
 def test_several_machines_come_back_in_natural_order(importer: Importer, tmp_path: Path) -> None:
-    slices, reports = read_back(importer, [FIXTURES], tmp_path)
+    slices, reports = read_back(importer, [PIPELINE], tmp_path)
     assert_is_drawn(importer, slices, reports)
     paths = [list(path) for path in read_tracks(importer)["path"]]
     outermost = list(dict.fromkeys(path[0] for path in paths))
@@ -246,7 +246,7 @@ def test_several_machines_come_back_in_natural_order(importer: Importer, tmp_pat
 @pytest.mark.parametrize("detail", DETAILS)
 def test_each_detail_shows_more(detail: Detail, importer: Importer, tmp_path: Path) -> None:
     trace = tmp_path / "run.pftrace"
-    nsys_pp.merge([FIXTURES], trace, detail=detail)
+    nsys_pp.merge([PIPELINE], trace, detail=detail)
     slices = slices_by_track(importer, trace)
     kinds = {path.split("/")[-1].split()[0] for path in slices["path"] if "/" in path}
     expected = {
