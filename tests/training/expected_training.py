@@ -10,17 +10,18 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
+from polars.selectors import ends_with
 
 from fixtures import options
 from fixtures.program.schedule import chunks_of
 from fixtures.recording.assignment import build_recordings
 from fixtures.simulate import main, train
 from fixtures.truth.tables import write_truth
-from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.ids import pid
+from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.frames.raw import SURVEY_GROUPS
-from nsys_pp.frames.report import PROJECTIONS, Report
+from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import (
     COVER,
     COVERAGE,
@@ -39,18 +40,9 @@ from nsys_pp.frames.training import (
 )
 from nsys_pp.model import build_report
 from nsys_pp.options import SCHEDULES
-from nsys_pp.projection.launches import match_launches
-from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import read_report
-from nsys_pp.run.report import Links, find_links
-from nsys_pp.training.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
-from nsys_pp.training.kernels import build_compute_segments, find_segments
-from nsys_pp.training.launched import LaunchedOps
-from nsys_pp.training.messages import find_messages
-from nsys_pp.training.names import Rules, choose_rules, name_jobs, name_steps, split_names
+from nsys_pp.run.report import survey_report
 from nsys_pp.training.orders import order_jobs
-from nsys_pp.training.steps import find_steps
-from nsys_pp.training.waits import build_waits
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 
@@ -64,7 +56,7 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
     Jobs are those of the compute stream (forwards, backwards, ...); their host times, which the truth
     does not hold, are their GPU times. Arrows are the messages of which both sides ran.
     """
-    truth = {path.stem: pl.read_parquet(path) for path in sorted((folder / "truth").glob("*.parquet"))}
+    truth = read_truth(folder)
     lanes = expected_lanes(truth["processes"])
     of_rank = dict(lanes.select("rank", "lane").iter_rows())
     jobs = expected_jobs(truth["jobs"], of_rank)
@@ -347,17 +339,6 @@ SMALL = "--pp 2 --micro-batches 4 --layers 1 --steps 2 --brief-truth --jobs 1 --
 APART = "--machines 2 --per rank"  # a report for each rank
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysedReport:
-    """Jobs and steps of one report of a run; times are true UTC."""
-
-    name: str
-    report: Report
-    rules: Rules
-    jobs: pl.DataFrame  # JOBS with `rank`
-    steps: pl.DataFrame  # STEPS with `rank`
-
-
 def simulate_reports(folder: Path, arguments: str) -> Path:
     """Write a small run into `folder`."""
     main([str(folder), *SMALL.split(), *arguments.split()])
@@ -369,65 +350,34 @@ def read_events(path: Path) -> Report:
     return build_report(read_report(path, need=SURVEY_GROUPS))
 
 
-def analyse_report(
-    report: Report, rules: Rules, *, step_rules: Rules | None = None
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `JOBS` and `STEPS` of a report."""
-    named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, step_rules or rules)
-    compute_ops = report.gpu_ops.filter(~pl.col("is_communication")).drop("op_id").with_row_index("op_id")
-    ids = pl.concat([named["range_id"], step_ranges["range_id"]])
-    threaded = named.filter(pl.col("kind").is_in(THREADED_KINDS))["range_id"]
-    wanted = report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
-    wide = wanted.filter(pl.col("range_id").is_in(threaded.implode()))
-
-    def project(ops: pl.DataFrame) -> pl.DataFrame:
-        return widen_projections(
-            project_ranges(wanted, report.api_calls, ops),
-            project_ranges(wide, report.api_calls, ops, scope="process"),
-        )
-
-    launches = match_launches(report.api_calls, report.gpu_ops)
-    ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
-    compute = project(compute_ops)
-    jobs = build_jobs(named, projections=project(report.gpu_ops), compute=compute, ops=ops)
-    steps = find_steps(step_ranges, compute=compute, jobs=jobs, ops=ops)
-    return assign_steps(jobs, steps), steps
-
-
-def analyse_reports(
-    folder: Path, *, preset: str | None = None, with_steps: bool = True
-) -> Iterator[AnalysedReport]:
-    """Yield the analysis of each report of a run with exact clocks."""
-    processes = pl.read_parquet(folder / "truth" / "processes.parquet")
-    clocks = pl.read_parquet(folder / "truth" / "clocks.parquet")
-    for name, zero_ns in clocks.select("report", "capture_utc_ns").sort("report").iter_rows():
-        report = read_events(folder / name)
-        rules = choose_rules(report.ranges, preset=preset)
-        jobs, steps = analyse_report(report, rules, step_rules=None if with_steps else Rules())
-        ranks = processes.filter(report=name).select("pid", "rank")
-        times = [column for column in jobs.columns if column.endswith(("start_ns", "end_ns"))]
-        yield AnalysedReport(
-            name=name,
-            report=report,
-            rules=rules,
-            jobs=_ranked(jobs.with_columns(pl.col(times) + zero_ns), ranks),
-            steps=_ranked(steps.with_columns(pl.col("start_ns", "end_ns") + zero_ns), ranks),
-        )
-
-
-def _ranked(frame: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pid=pid(pl.col("process_key"))).join(ranks, on="pid", maintain_order="left")
+def survey(path: Path, *, preset: str | None = None) -> Part:
+    """Find the training of a report, as commands do; times are those of the report."""
+    return survey_report(path, PartOptions(preset=preset), nsys=None, with_training=True).part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedReport:
-    """A report, the causes of its operations, and its true steps."""
+class AnalysedReport:
+    """What is found in one report of a run with exact clocks; times are true UTC."""
 
-    report: Report
-    links: Links
-    steps: pl.DataFrame  # STEPS
-    jobs: pl.DataFrame  # JOBS
-    halves: pl.DataFrame  # HALVES
+    name: str
+    preset: str
+    frames: dict[str, pl.DataFrame]  # `REPORT_FRAMES` and anchors, with `lane` and, where it is free, `rank`
+
+
+def analyse_reports(folder: Path, *, preset: str | None = None) -> Iterator[AnalysedReport]:
+    """Yield what is found in each report of a run with exact clocks."""
+    truth = read_truth(folder)
+    lanes = expected_lanes(truth["processes"]).select("rank", "lane")
+    for name, zero_ns in truth["clocks"].select("report", "capture_utc_ns").sort("report").iter_rows():
+        part = survey(folder / name, preset=preset)
+        processes = truth["processes"].filter(report=name).join(lanes, on="rank")
+        frames = {}
+        for what in ("jobs", "steps", "messages", "compute_segments", "waits", "anchors"):
+            frame = part.frames[what].with_columns(pid=pid(pl.col("process_key")))
+            own = processes.select("pid", "lane", *(["rank"] if "rank" not in frame.columns else []))
+            times = ends_with("start_ns", "end_ns", "launch_ns", "op_ns")
+            frames[what] = frame.with_columns(times + zero_ns).join(own, on="pid", maintain_order="left")
+        yield AnalysedReport(name=name, preset=part.facts.preset, frames=frames)
 
 
 def read_truth(folder: Path) -> dict[str, pl.DataFrame]:
@@ -435,132 +385,35 @@ def read_truth(folder: Path) -> dict[str, pl.DataFrame]:
     return {path.stem: pl.read_parquet(path) for path in sorted((folder / "truth").glob("*.parquet"))}
 
 
-def read_simulated_report(folder: Path, name: str, truth: dict[str, pl.DataFrame]) -> SimulatedReport:
-    """Read one report of a simulated run with exact clocks."""
-    report = build_report(read_report(folder / name, need=frozenset({"ranges", "ops", "communication"})))
-    links = find_links(report)
-    jobs, halves = name_message_jobs(report, links.launches)
-    return SimulatedReport(
-        report=report,
-        links=links,
-        steps=_steps(report, name, truth),
-        jobs=jobs,
-        halves=halves,
-    )
-
-
-def _steps(report: Report, name: str, truth: dict[str, pl.DataFrame]) -> pl.DataFrame:
-    zero_ns = truth["clocks"].filter(report=name)["capture_utc_ns"].item()
-    devices = report.devices.select("process_key", "device_id").with_columns(pid=pid(pl.col("process_key")))
-    spans = truth["steps"].select("rank", "step", "start_ns", "end_ns")
-    return (
-        truth["processes"]
-        .filter(report=name)
-        .select("pid", "rank")
-        .join(devices, on="pid")
-        .join(spans, on="rank")
-        .with_columns(
-            pl.col("start_ns", "end_ns") - zero_ns,
-            is_numbered=pl.lit(True),
-            name=pl.format("step_{}", "step"),
-            source=pl.lit("range"),
-            reason=None,
-            host_start_ns=pl.lit(None),
-            host_end_ns=pl.lit(None),
-            is_partial=pl.lit(False),
-            first_op_ns=pl.col("start_ns").min().over("process_key", "device_id"),
-            last_op_ns=pl.col("end_ns").max().over("process_key", "device_id"),
-        )
-        .sort("process_key", "device_id", "start_ns")
-        .pipe(conform, STEPS)
-    )
-
-
-def name_message_jobs(
-    report: Report, launches: pl.DataFrame, *, preset: str | None = None
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the jobs (`JOBS`, without times on a GPU) and the halves of their names (`HALVES`)."""
-    rules = choose_rules(report.ranges, preset=preset)
-    named = name_jobs(report.ranges, rules)
-    nothing = PROJECTIONS.to_frame()
-    ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
-    jobs = build_jobs(named, projections=nothing, compute=nothing, ops=ops)
-    return jobs, split_names(named, rules)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRun:
     """All reports of a run with exact clocks: frames by lane, on true time."""
 
-    folder: Path
     truth: dict[str, pl.DataFrame]
     lanes: pl.DataFrame  # LANES
-    steps: pl.DataFrame  # RUN_STEPS
+    steps: pl.DataFrame  # STEPS with `lane`
     messages: pl.DataFrame  # MESSAGES with `lane`
     compute_segments: pl.DataFrame  # COMPUTE_SEGMENTS with `lane`
     waits: pl.DataFrame  # WAITS with `lane`
     anchors: pl.DataFrame  # ANCHORS with `lane`
-    data_jobs: pl.DataFrame  # lane, start_ns, end_ns of what loads data
+    data_jobs: pl.DataFrame  # lane, host_start_ns, host_end_ns of what loads data
     jobs: pl.DataFrame  # RUN_JOBS, as they truly are
     lane_states: pl.DataFrame  # LANE_STATES, as they truly are
-
-
-_TIMES = {
-    "messages": ("start_ns", "end_ns"),
-    "compute_segments": ("start_ns", "end_ns"),
-    "waits": ("start_ns", "end_ns", "need_start_ns", "need_end_ns"),
-    "anchors": ("start_ns", "end_ns"),
-    "steps": ("start_ns", "end_ns"),
-    "data_jobs": ("start_ns", "end_ns"),
-}
 
 
 def read_simulated_run(folder: Path) -> SimulatedRun:
     """Read a simulated run, and find its messages and compute segments, on true time."""
     truth = read_truth(folder)
     lanes = expected_lanes(truth["processes"])
-    parts: dict[str, list[pl.DataFrame]] = {name: [] for name in _TIMES}
-    for name, zero_ns in truth["clocks"].select("report", "capture_utc_ns").iter_rows():
-        known = read_simulated_report(folder, name, truth)
-        for what, frame in _frames(known).items():
-            placed = list_process_lanes(name, truth["processes"], lanes)
-            moved = frame.with_columns(pl.col(_TIMES[what]) + zero_ns, pid=pid(pl.col("process_key")))
-            parts[what].append(moved.join(placed, on="pid", maintain_order="left").drop("pid"))
-    frames = {what: pl.concat(found) for what, found in parts.items()}
+    found = [one.frames for one in analyse_reports(folder)]
+    frames = {what: pl.concat(frames[what] for frames in found) for what in found[0]}
+    loading = frames.pop("jobs").filter(kind="data").select("lane", "host_start_ns", "host_end_ns").unique()
     of_rank = dict(lanes.select("rank", "lane").iter_rows())
     jobs = expected_jobs(truth["jobs"], of_rank)
     lane_states = expected_lane_states(truth["causes"], jobs, of_rank)
-    return SimulatedRun(folder=folder, truth=truth, lanes=lanes, jobs=jobs, lane_states=lane_states, **frames)
-
-
-def list_process_lanes(name: str, processes: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
-    """List the pid and the lane of each process of a report."""
-    return processes.filter(report=name).join(lanes, on="rank").select("pid", "lane")
-
-
-def _frames(known: SimulatedReport) -> dict[str, pl.DataFrame]:
-    report = known.report
-    ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=known.links.launches)
-    data = report.ranges.filter(pl.col("name").cast(pl.String) == "next_batch")
-    messages = find_messages(ops, requests=known.links.requests, jobs=known.jobs, halves=known.halves)
-    segments, waited = find_segments(ops, known.steps), known.links.waited
-    return {
-        "messages": assign_steps(messages, known.steps),
-        "compute_segments": build_compute_segments(segments, ops.devices),
-        "waits": build_waits(
-            segments,
-            ops,
-            stream_calls=report.stream_calls,
-            steps=known.steps,
-            messages=messages,
-            waited=None if waited is None else (waited.certain.thread, waited.certain.call_row),
-        ),
-        "anchors": find_anchors(
-            gpu_ops=report.gpu_ops, requests=known.links.requests, mpi_calls=report.mpi_calls
-        ),
-        "steps": known.steps,
-        "data_jobs": data,
-    }
+    return SimulatedRun(
+        truth=truth, lanes=lanes, data_jobs=loading, jobs=jobs, lane_states=lane_states, **frames
+    )
 
 
 IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")

@@ -40,7 +40,7 @@ def lane_states_of(run: SimulatedRun) -> pl.DataFrame:
         compute_segments=run.compute_segments,
         waits=run.waits,
         jobs=jobs,
-        data_jobs=run.data_jobs.select("lane", host_start_ns="start_ns", host_end_ns="end_ns"),
+        data_jobs=run.data_jobs,
         messages=run.messages,
         transfers=transfers,
         anchors=run.anchors,

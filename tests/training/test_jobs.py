@@ -21,13 +21,14 @@ from nsys_pp.training.jobs import (
 )
 from nsys_pp.training.kernels import sum_kernels
 from nsys_pp.training.launched import LaunchedOps
-from nsys_pp.training.names import NAMED_JOBS, NAMED_STEPS
+from nsys_pp.training.names import NAMED_JOBS, NAMED_STEPS, choose_rules
 from tests.sql import edit
 from tests.training.expected_training import (
     APART,
     analyse_reports,
     expected_training,
     fill_columns,
+    read_events,
     simulate_reports,
 )
 from tests.training.test_sums import steps
@@ -57,9 +58,9 @@ def check_jobs(folder: Path, preset: str, said: tuple[str, ...]) -> pl.DataFrame
     """Compare the jobs of all reports with their truth; return those found."""
     parts = []
     for found in analyse_reports(folder):
-        assert found.rules.name == preset, found.name
-        assert found.rules.share == 1
-        parts.append(found.jobs)
+        assert found.preset == preset, found.name
+        assert choose_rules(read_events(folder / found.name).ranges).share == 1
+        parts.append(found.frames["jobs"])
     jobs = pl.concat(parts)
     work = jobs.filter(pl.col("kind").is_in(WORK)).sort("rank", "compute_start_ns")
     truth = true_jobs(folder)

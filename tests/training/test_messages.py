@@ -14,7 +14,6 @@ import nsys_pp
 from fixtures import simulate
 from fixtures.recording.export import write_report
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.report import REQUESTS
 from nsys_pp.frames.training import (
     FIRST_FORWARDS,
     MESSAGES,
@@ -23,40 +22,25 @@ from nsys_pp.frames.training import (
     RUN_STEPS,
     TRANSFERS,
 )
-from nsys_pp.model import build_report
-from nsys_pp.projection.launches import match_launches
-from nsys_pp.read import read_report
-from nsys_pp.training.launched import LaunchedOps
-from nsys_pp.training.messages import find_messages, pair_messages, pair_mpi_messages
+from nsys_pp.training.messages import pair_messages, pair_mpi_messages
+from tests.sql import edit
 from tests.training.expected_training import (
-    SimulatedReport,
     SimulatedRun,
     expected_lanes,
-    name_message_jobs,
-    read_simulated_report,
     read_simulated_run,
     read_truth,
+    survey,
 )
 
 SHORT = "--steps 2 --layers 1 --micro-batches 4 --brief-truth"
 
 
-def messages_of(known: SimulatedReport, *, with_requests: bool = True) -> pl.DataFrame:
-    report = known.report
-    return find_messages(
-        LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=known.links.launches),
-        requests=known.links.requests if with_requests else REQUESTS.to_frame(),
-        jobs=known.jobs,
-    )
-
-
-def messages_by_ranges(path: Path, *, preset: str) -> pl.DataFrame:
-    """Find the messages of a report, of which only the names of ranges tell something."""
-    report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
-    launches = match_launches(report.api_calls, report.gpu_ops)
-    jobs, _ = name_message_jobs(report, launches, preset=preset)
-    ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
-    return find_messages(ops, requests=REQUESTS.to_frame(), jobs=jobs)
+def find_messages_of(path: Path, *, with_requests: bool) -> pl.DataFrame:
+    """Find the messages of a report, perhaps without the ranges of NCCL."""
+    if not with_requests:
+        domain = "SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND text = 'NCCL'"
+        edit(path, f"DELETE FROM NVTX_EVENTS WHERE eventType = 59 AND domainId IN ({domain})")
+    return survey(path).frames["messages"]
 
 
 def true_messages(truth: dict[str, pl.DataFrame], report: str) -> pl.DataFrame:
@@ -81,36 +65,23 @@ ORDER = ["start_ns", "end_ns", "verb"]
 TOLD = ["start_ns", "end_ns", "verb", "direction", "micro_batch"]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("with_requests", [True, False], ids=["NCCL's ranges", "names"])
-@pytest.mark.parametrize("names", ["plain", "torch", "zero-bubble"])
+@pytest.mark.parametrize("names", ["plain", "torch", "zero-bubble", "plain --grouped-messages"])
 def test_every_kernel_tells_its_verb_direction_and_micro_batch(
     tmp_path: Path, names: str, with_requests: bool
 ) -> None:
-    simulate.main([str(tmp_path), *SHORT.split(), "--pp", "3", "--machines", "3", "--names", names])
+    simulate.main([str(tmp_path), *SHORT.split(), "--pp", "3", "--machines", "3", "--names", *names.split()])
     truth = read_truth(tmp_path)
     for report in truth["clocks"]["report"]:
-        found = messages_of(read_simulated_report(tmp_path, report, truth), with_requests=with_requests)
+        found = find_messages_of(tmp_path / report, with_requests=with_requests)
         expected = true_messages(truth, report).sort(ORDER)
         assert found.schema == MESSAGES
         assert found["start_ns"].is_sorted()
         assert found["source"].cast(pl.String).unique().to_list() == ["NCCL" if with_requests else "name"]
         text = found.with_columns(pl.col("verb", "direction").cast(pl.String)).sort(ORDER)
         assert text.select(TOLD).equals(expected.select(TOLD))
-
-
-@pytest.mark.parametrize("with_requests", [True, False], ids=["NCCL's ranges", "names"])
-def test_a_grouped_kernel_sends_and_receives(tmp_path: Path, with_requests: bool) -> None:
-    simulate.main([str(tmp_path), *SHORT.split(), "--pp", "3", "--machines", "3", "--grouped-messages"])
-    truth = read_truth(tmp_path)
-    for report in truth["clocks"]["report"]:
-        found = messages_of(read_simulated_report(tmp_path, report, truth), with_requests=with_requests)
-        expected = true_messages(truth, report).sort(ORDER)
-        text = found.with_columns(pl.col("verb").cast(pl.String)).sort(ORDER)
-        assert text.select(ORDER).equals(expected.select(ORDER))
-        both = found.filter(pl.len().over("op_id") == 2)
-        assert len(both) > 0
-        assert both["micro_batch"].null_count() == len(both)
+        assert found["op_id"].is_duplicated().any() == ("--grouped-messages" in names)
 
 
 def test_the_message_of_the_thread_around_a_launch_names_it(tmp_path: Path) -> None:
@@ -128,7 +99,7 @@ def test_the_message_of_the_thread_around_a_launch_names_it(tmp_path: Path) -> N
         for start in at
     ]
     path = write_report(tmp_path / "r.sqlite", ranges=ranges, api_calls=calls, kernels=kernels)
-    found = messages_by_ranges(path, preset="plain")
+    found = survey(path, preset="plain").frames["messages"]
     told = zip(found["start_ns"] - 2000, found["verb"].cast(pl.String), found["micro_batch"], strict=True)
     assert {start: (verb, micro_batch) for start, verb, micro_batch in told} == at
 
@@ -153,7 +124,7 @@ def test_pytorch_names_the_ranks_of_a_message(tmp_path: Path) -> None:
             for start in starts
         ],
     )
-    found = messages_by_ranges(path, preset="torch")
+    found = survey(path, preset="torch").frames["messages"]
     assert found.select(pl.col("verb").cast(pl.String), "rank", "peer").rows() == [
         ("send", 3, 1),
         ("receive", 3, 0),

@@ -19,18 +19,20 @@ from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.training.launched import LaunchedOps
-from nsys_pp.training.names import NAMED_STEPS
+from nsys_pp.training.names import NAMED_STEPS, choose_rules, name_steps
 from nsys_pp.training.steps import (
     RepeatedSteps,
     find_repeated_steps,
     find_steps,
 )
+from tests.sql import edit
 from tests.training.expected_training import (
     APART,
     AnalysedReport,
     analyse_reports,
     read_events,
     simulate_reports,
+    survey,
 )
 from tests.training.test_jobs import complete
 
@@ -209,14 +211,7 @@ def test_steps_of_a_report_without_ranges_are_those_of_the_truth(options: str, t
     simulate_reports(tmp_path, options)
     clocks = pl.read_parquet(tmp_path / "truth" / "clocks.parquet")
     name, zero_ns = clocks.select("report", "capture_utc_ns").row(0)
-    report = read_events(tmp_path / name)
-    launches = match_launches(report.api_calls, report.gpu_ops)
-    steps = find_steps(
-        NAMED_STEPS.to_frame(),
-        compute=PROJECTIONS.to_frame(),
-        jobs=JOBS.to_frame(),
-        ops=LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches),
-    )
+    steps = survey(edit(tmp_path / name, "DELETE FROM NVTX_EVENTS")).frames["steps"]
     truth = true_steps(tmp_path)
     assert set(steps["source"]) == {"inferred"}
     assert steps["step"].to_list() == list(range(len(truth)))
@@ -257,8 +252,17 @@ def true_steps(folder: Path) -> pl.DataFrame:
     return steps.select("rank", "step", "start_ns", "end_ns").sort("rank", "step")
 
 
+def hide_steps(folder: Path) -> None:
+    """Remove the ranges of steps from all reports of a run."""
+    for path in folder.rglob("*.sqlite"):
+        ranges = read_events(path).ranges
+        named = name_steps(ranges, choose_rules(ranges)).select("start_ns", "end_ns")
+        for start, end in named.unique().iter_rows():
+            edit(path, "DELETE FROM NVTX_EVENTS WHERE start = :start AND end = :end", start=start, end=end)
+
+
 def steps_of(found: list[AnalysedReport]) -> pl.DataFrame:
-    return pl.concat([one.steps for one in found]).sort("rank", "start_ns")
+    return pl.concat([one.frames["steps"] for one in found]).sort("rank", "start_ns")
 
 
 @pytest.mark.few(3)
@@ -295,8 +299,8 @@ def test_steps_are_those_of_the_truth(options: str, tmp_path: Path) -> None:
     ],
 )
 def test_without_ranges_jobs_tell_the_steps(options: str, tmp_path: Path) -> None:
-    simulate_reports(tmp_path, f"--steps 3 {options}")
-    found = list(analyse_reports(tmp_path, with_steps=False))
+    hide_steps(simulate_reports(tmp_path, f"--steps 3 {options}"))
+    found = list(analyse_reports(tmp_path))
     steps, truth = steps_of(found), true_steps(tmp_path)
     counted = steps.with_columns(pl.col("step") + 10)
     assert counted.select("rank", "step").equals(truth.select("rank", "step"))
@@ -305,19 +309,20 @@ def test_without_ranges_jobs_tell_the_steps(options: str, tmp_path: Path) -> Non
     assert set(steps["source"]) == {"jobs"}
     assert not steps["is_numbered"].any()
     assert not steps["is_partial"].any()
-    jobs = pl.concat([one.jobs for one in found]).filter(kind="receive")
+    jobs = pl.concat([one.frames["jobs"] for one in found]).filter(kind="receive")
     assert jobs["step"].is_not_null().all()
     assert jobs.group_by("rank", "step").len()["len"].n_unique() == 1  # the same number in every step
 
 
 def test_a_single_step_without_a_range_is_the_whole_capture(tmp_path: Path) -> None:
-    simulate_reports(tmp_path, f"--steps 1 --names paddle {APART}")
-    for found in analyse_reports(tmp_path, with_steps=False):
-        assert found.steps.select("step", "source", "is_partial").rows() == [(0, "capture", False)]
-        ops = found.report.gpu_ops
-        (span,) = (found.steps["end_ns"] - found.steps["start_ns"]).to_list()
+    hide_steps(simulate_reports(tmp_path, f"--steps 1 --names paddle {APART}"))
+    for found in analyse_reports(tmp_path):
+        jobs, steps = found.frames["jobs"], found.frames["steps"]
+        assert steps.select("step", "source", "is_partial").rows() == [(0, "capture", False)]
+        ops = read_events(tmp_path / found.name).gpu_ops
+        (span,) = (steps["end_ns"] - steps["start_ns"]).to_list()
         assert span == ops["end_ns"].max() - ops["start_ns"].min()  # type: ignore[operator]
-        assert (found.jobs["step"] == 0).all()
+        assert (jobs["step"] == 0).all()
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -327,7 +332,7 @@ def test_captures_that_begin_or_end_inside_a_step_mark_it(seed: int, tmp_path: P
     ranges = pl.read_parquet(tmp_path / "truth" / "jobs.parquet")
     for found in analyse_reports(tmp_path):
         begin, duration = clocks.filter(report=found.name).select("capture_utc_ns", "duration_ns").row(0)
-        both = found.steps.join(truth, on=["rank", "step"], suffix="_true").sort("step")
+        both = found.frames["steps"].join(truth, on=["rank", "step"], suffix="_true").sort("step")
         assert both["step"].to_list() == list(range(10, 14))
         is_cut = (both["start_ns_true"] < begin) | (both["end_ns_true"] > begin + duration)
         assert (
@@ -337,11 +342,11 @@ def test_captures_that_begin_or_end_inside_a_step_mark_it(seed: int, tmp_path: P
         jobs = ranges.filter(pl.col("report") == found.name, ~pl.col("is_part"))
         loses = jobs.group_by("step").agg(lost=~pl.col("is_recorded").all()).sort("step")["lost"]
         # a capture may also begin between the start of a step on the CPU and that on the GPU
-        is_shown = both["host_start_ns"].is_not_null() & (both["host_end_ns"] < duration)
+        is_shown = both["host_start_ns"].is_not_null() & (both["host_end_ns"] < begin + duration)
         assert both["is_partial"].equals((is_cut | loses | ~is_shown).alias("is_partial"))
         # inner edges are true, and every job that is there has the step that it truly has
         assert both["end_ns"][:-1].equals(both["end_ns_true"].alias("end_ns")[:-1])
-        work = found.jobs.filter(pl.col("kind").is_in(["forward", "backward"]))
+        work = found.frames["jobs"].filter(pl.col("kind").is_in(["forward", "backward"]))
         true = jobs.select("step", pl.col("kind"), "micro_batch", start_ns="start_ns")
         placed = work.with_columns(pl.col("kind").cast(pl.String)).join(
             true,
@@ -459,12 +464,12 @@ def test_a_report_without_kernels_has_no_steps() -> None:
 
 def test_the_first_step_is_partial_where_only_computation_tells_the_steps(tmp_path: Path) -> None:
     """Later stages wait before their first forward, and nothing says how long."""
-    simulate_reports(tmp_path / "run", "--steps 3 --schedule 1f1b --names plain")
+    hide_steps(simulate_reports(tmp_path / "run", "--steps 3 --schedule 1f1b --names plain"))
     rules = tmp_path / "rules.toml"
     kinds = ("forward", "backward")
     patterns = (f"[[job]]\nkind = '{kind}'\npattern = '^{kind}_(?<micro_batch>[0-9]+)'\n" for kind in kinds)
     rules.write_text("title = 'computation'\n" + "".join(patterns))
-    found = analyse_reports(tmp_path / "run", preset=str(rules), with_steps=False)
+    found = analyse_reports(tmp_path / "run", preset=str(rules))
     steps = steps_of(list(found))
     assert set(steps["source"]) == {"jobs"}
     assert steps.filter("is_partial").select("rank", "step").rows() == [(0, 0), (1, 0)]
@@ -483,6 +488,6 @@ def test_steps_whose_kernels_run_after_the_capture_are_partial(seed: int, lag: i
     truth = pl.read_parquet(tmp_path / "truth" / "steps.parquet")
     is_recorded = truth.select("rank", "step", "is_recorded")
     for found in analyse_reports(tmp_path):
-        both = found.steps.join(is_recorded, on=["rank", "step"]).drop_nulls("host_start_ns")
+        both = found.frames["steps"].join(is_recorded, on=["rank", "step"]).drop_nulls("host_start_ns")
         assert len(both) >= 2
         assert both["is_partial"].to_list() == both["is_recorded"].not_().to_list()
