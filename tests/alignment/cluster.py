@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.alignment.clocks import Alignment
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import ANCHORS, Clock
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import Report, Session
-from nsys_pp.model import build_report
-from nsys_pp.projection.launches import match_launches, match_requests
-from nsys_pp.read import read_report
+from nsys_pp.frames.report import Session
 
 EPOCH_NS = 1_790_000_000_000_000_000
 
@@ -337,18 +332,3 @@ def report_bounds_ns(alignment: Alignment) -> Floats:
     bounds = alignment.clocks["bound_ns"].fill_null(2**62).to_numpy().astype(np.float64)
     bounds[bounds >= 2.0**61] = np.inf
     return np.asarray(bounds[alignment.clock_of])
-
-
-def open_report(path: Path) -> Report:
-    return build_report(read_report(path, need=frozenset({"ranges", "ops", "communication"})))
-
-
-def anchors_of(report: Report) -> pl.DataFrame:
-    requests = match_requests(
-        ranges=report.ranges,
-        api_calls=report.api_calls,
-        gpu_ops=report.gpu_ops,
-        launches=match_launches(report.api_calls, report.gpu_ops),
-        nccl_calls=report.nccl_calls,
-    )
-    return find_anchors(gpu_ops=report.gpu_ops, requests=requests, mpi_calls=report.mpi_calls)

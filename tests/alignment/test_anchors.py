@@ -11,8 +11,9 @@ from fixtures import simulate
 from fixtures.recording.export import Session, write_report
 from nsys_pp.alignment.clocks import align_clocks
 from nsys_pp.frames.clock import ANCHORS
-from tests.alignment.cluster import anchors_of, open_report, to_trace_ns
+from tests.alignment.cluster import to_trace_ns
 from tests.projection.test_launches import nccl
+from tests.training.expected_training import survey
 
 
 def true_anchors(folder: Path, name: str) -> pl.DataFrame:
@@ -60,7 +61,7 @@ def test_anchors_are_what_ranks_did_together(tmp_path: Path, options: str) -> No
     common = "--steps 2 --layers 1 --micro-batches 4 --brief-truth"
     simulate.main([str(tmp_path), *options.split(), *common.split()])
     for path in sorted(tmp_path.glob("*/*.sqlite")):
-        anchors = anchors_of(open_report(path))
+        anchors = survey(path).frames["anchors"]
         expected = true_anchors(tmp_path, path.relative_to(tmp_path).as_posix())
         assert anchors.schema == ANCHORS
         assert len(anchors) == len(expected) > 8
@@ -78,7 +79,7 @@ def test_a_payload_tells_communicators_and_peers(tmp_path: Path) -> None:
     simulate.main([str(tmp_path), *options.split(), "--brief-truth"])
     truth = pl.read_parquet(tmp_path / "truth" / "collectives.parquet")
     for path in sorted(tmp_path.glob("*/*.sqlite")):
-        anchors = anchors_of(open_report(path))
+        anchors = survey(path).frames["anchors"]
         of_report = truth.filter(pl.col("report") == path.relative_to(tmp_path).as_posix()).sort("start_ns")
         collectives = anchors.filter(pl.col("kind") == "collective")
         assert collectives["communicator"].to_list() == of_report["communicator"].to_list()
@@ -106,7 +107,7 @@ def test_a_group_is_what_was_asked_for_since_the_last_launch(tmp_path: Path) -> 
         for at in (40, 140, 210)
     ]
     path = write_report(tmp_path / "r.sqlite", ranges=ranges, api_calls=calls, kernels=kernels)
-    assert anchors_of(open_report(path))["kind"].to_list() == ["send_receive", "send", "receive"]
+    assert survey(path).frames["anchors"]["kind"].to_list() == ["send_receive", "send", "receive"]
 
 
 def test_only_what_all_ranks_end_together_ties_clocks(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_only_what_all_ranks_end_together_ties_clocks(tmp_path: Path) -> None:
     }
     kernels = [{"start": 10 * i, "end": 10 * i + 5, "name": name} for i, name in enumerate(names)]
     path = write_report(tmp_path / "r.sqlite", kernels=kernels)
-    anchors = anchors_of(open_report(path))
+    anchors = survey(path).frames["anchors"]
     assert dict(anchors.select(pl.col("name", "kind").cast(pl.String)).rows()) == {
         name: kind for name, kind in names.items() if kind
     }
@@ -131,23 +132,23 @@ def test_barriers_of_mpi_tie_clocks(tmp_path: Path) -> None:
     options = "--pp 2 --dp 2 --machines 2 --steps 3 --layers 1 --mpi --launcher ompi --brief-truth"
     simulate.main([str(tmp_path), *options.split()])
     for path in sorted(tmp_path.glob("*/*.sqlite")):
-        anchors = anchors_of(open_report(path)).filter(pl.col("kind") == "mpi")
+        anchors = survey(path).frames["anchors"].filter(pl.col("kind") == "mpi")
         assert anchors["name"].cast(pl.String).unique().to_list() == ["MPI_Barrier of 4"]
         assert len(anchors) == 3
 
 
 def test_a_report_without_communication_has_none(tmp_path: Path) -> None:
     path = write_report(tmp_path / "r.sqlite", session=Session())
-    assert anchors_of(open_report(path)).equals(ANCHORS.to_frame())
+    assert survey(path).frames["anchors"].equals(ANCHORS.to_frame())
 
 
 def test_the_collective_that_two_hosts_share_ends_at_one_time(shared_reports: list[Path]) -> None:
     pair = [path for path in shared_reports if path.name.startswith("argonne")]
     if len(pair) != 2:
         pytest.skip("the two reports of two hosts are not there")
-    reports = [open_report(path) for path in pair]
-    anchors = [anchors_of(report) for report in reports]
-    sessions = [report.session for report in reports]
+    parts = [survey(path) for path in pair]
+    anchors = [part.frames["anchors"] for part in parts]
+    sessions = [part.facts.session for part in parts]
     ends = [int(frame["end_ns"][0]) for frame in anchors]
     as_recorded = [end + (one.utc_epoch_ns or 0) for end, one in zip(ends, sessions, strict=True)]
     assert abs(as_recorded[0] - as_recorded[1]) == 112_972

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -24,14 +23,13 @@ from nsys_pp.frames.report import Session
 from tests.alignment.cluster import (
     Cluster,
     Recording,
-    anchors_of,
     errors_ns,
-    open_report,
     record,
     report_bounds_ns,
     to_trace_ns,
 )
 from tests.draws import count_draws
+from tests.training.expected_training import PIPELINE, survey
 
 US = 1_000
 
@@ -137,10 +135,9 @@ def test_messages_from_buffers_align_where_nothing_else_is_shared(seed: int, tra
 
 def test_three_exact_operations_outweigh_many_near_ones() -> None:
     """Neighbours of neighbours share only the gradient norms of three steps; messages between others agree to 25 us."""
-    folder = Path(__file__).parents[2] / "fixtures" / "pipeline"
-    reports = [open_report(folder / name) for name in ("node2/rank0.sqlite", "node10/rank2.sqlite")]
+    parts = [survey(PIPELINE / name) for name in ("node2/rank0.sqlite", "node10/rank2.sqlite")]
     alignment = align_clocks(
-        [report.session for report in reports], [anchors_of(report) for report in reports]
+        [part.facts.session for part in parts], [part.frames["anchors"] for part in parts]
     )
     assert alignment.clocks["collective_count"].to_list() == [3, 3]
     assert alignment.clocks["offset_ns"].to_list() == [0, 0]
@@ -380,10 +377,7 @@ def test_a_thousand_sessions_that_share_nothing_stay_at_utc() -> None:
     assert alignment.clocks["source"].to_list() == ["UTC"] * 1_000
 
 
-observations = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9)), max_size=30)
-
-
-@given(observations)
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9)), max_size=30))
 def test_groups_are_the_connected_clocks(seen: list[tuple[int, int]]) -> None:
     clock, instance = (np.array([pair[i] for pair in seen], dtype=np.int64) for i in (0, 1))
     group = find_groups(clock, instance, 8)

@@ -11,8 +11,7 @@ from msgspec import Struct
 
 import nsys_pp
 from tests.draws import count_draws
-from tests.importer.importer import Importer
-from tests.importer.readback import slices_by_track
+from tests.importer import Importer, slices_by_track
 from tests.read.tables import Row, os_call, strings, write_export
 
 EPOCH_NS = 1_700_000_000_000_000_000
