@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -45,7 +44,7 @@ from nsys_pp.frames.part import (
 )
 from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.read import check_part_blocks, read_part, read_report
-from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, find_library
+from nsys_pp.read.sqlite import CompiledConnection, PlainConnection, find_library
 from nsys_pp.run.options import (
     parse_counted_ops,
     parse_patterns,
@@ -69,6 +68,8 @@ from tests.fuzz.values import (
     read_seed_part,
     read_tables,
 )
+from tests.read.test_sqlite import assert_equal_rows, fetch
+from tests.unpacking import read_folder
 
 _MOST_CHANGES = 6
 
@@ -351,30 +352,13 @@ def read_both_ways(source: Path, output: Path) -> None:
                     row[1].replace('"', '""') for row in connection.execute(f"PRAGMA table_info({quoted})")
                 ]
                 columns = [f'"{name}", CAST("{name}" AS REAL), CAST("{name}" AS TEXT)' for name in names]
-                _compare(connections, f"SELECT {', '.join(columns)} FROM {quoted}", "irt" * len(names))
+                query, kinds = f"SELECT {', '.join(columns)} FROM {quoted}", "irt" * len(names)
+                compiled, plain = (fetch(one, query, kinds) for one in connections)
+                assert_equal_rows(compiled, plain, kinds)
     finally:
         for one in connections:
             one.close()
     read_report(path)
-
-
-def _compare(connections: Sequence[Connection], query: str, kinds: str) -> None:
-    results: list[Any] = []
-    for connection in connections:
-        try:
-            results.append(connection.fetch(query, kinds))
-        except sqlite3.Error as error:
-            results.append(str(error))
-    compiled, plain = results
-    if isinstance(compiled, str) or isinstance(plain, str):
-        if compiled != plain:
-            raise AssertionError(f"{compiled} is not {plain}")
-    elif compiled.is_odd != plain.is_odd:
-        raise AssertionError(f"{query}: {compiled.is_odd} {plain.is_odd}")
-    else:
-        for kind, ours, theirs in zip(kinds, compiled.columns, plain.columns, strict=True):
-            if (kind != "i" or not plain.is_odd) and not ours.equals(theirs, null_equal=True):
-                raise AssertionError(f"{query}: {ours} is not {theirs}")
 
 
 # Raw frames of tables whose rows are compared.
@@ -881,7 +865,7 @@ def hold(work: Work, source: Path, output: Path) -> bool:
     Raises:
         BrokenPromiseError: The outcome is neither, costs too much, changes the input, or leaves something half-done.
     """
-    before, memory, start = digest(source), _peak_bytes(), time.process_time()
+    before, memory, start = read_folder(source), _peak_bytes(), time.process_time()
     is_result = True
     try:
         with warnings.catch_warnings():
@@ -901,7 +885,7 @@ def hold(work: Work, source: Path, output: Path) -> bool:
         raise BrokenPromiseError(f"{name} took {spent:.1f} s", f"slow-{name}")
     if growth > MOST_GROWTH_BYTES:
         raise BrokenPromiseError(f"{name} took {growth >> 20} MiB more", f"memory-{name}")
-    if digest(source) != before:
+    if read_folder(source) != before:
         raise BrokenPromiseError(f"{name} changed its input", f"changed-{name}")
     left = sorted(path.name for path in output.iterdir())
     if any(name.startswith(".") for name in left) or (left and not is_result):
@@ -925,15 +909,6 @@ def _key_of(error: BaseException) -> str:
     ] or traceback.extract_tb(error.__traceback__)
     where = f"{Path(frames[-1].filename).stem}-{frames[-1].name}" if frames else "unknown"
     return f"{type(error).__name__}-{where}".replace("<", "").replace(">", "")
-
-
-def digest(folder: Path) -> dict[str, str]:
-    """Return a digest of all files of a folder."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def _peak_bytes() -> int:
