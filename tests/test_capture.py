@@ -12,18 +12,16 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 import nsys_pp
 from nsys_pp import capture
-from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import RANGES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.training.names import choose_rules, name_jobs, name_steps
 from tests import recording
 from tests.importer import Importer, assert_no_errors, slices_by_track
+from tests.training.test_names import ranges_of
 
 PROGRAM = """
 import sys, time
@@ -50,22 +48,6 @@ ON_RANGE = ["--capture-range=nvtx", "--nvtx-capture=capture", "--capture-range-e
 UNREGISTERED = "NSYS_NVTX_PROFILER_REGISTER_ONLY=0"  # or nsys sees no range of Python's as a border
 
 
-def names_of(names: list[str]) -> pl.DataFrame:
-    columns: dict[str, list[object]] = {name: [None] * len(names) for name in RANGES}
-    starts = [*range(0, 10 * len(names), 10)]
-    found = {
-        "range_id": starts,
-        "kind": ["push_pop"] * len(names),
-        "process_key": [1] * len(names),
-        "thread_key": [1] * len(names),
-        "name": names,
-        "start_ns": starts,
-        "end_ns": [start + 5 for start in starts],
-        "is_open": [False] * len(names),
-    }
-    return conform(pl.DataFrame(columns | found), RANGES)
-
-
 def test_every_name_is_read_by_the_preset_that_is_found() -> None:
     numbered = capture.KINDS[: capture.KINDS.index("optimizer")]
     told: dict[str, tuple[int | None, int | None]] = {
@@ -76,7 +58,7 @@ def test_every_name_is_read_by_the_preset_that_is_found() -> None:
         capture.name_job(kind, micro, chunk): (micro, chunk)
         for kind, micro, chunk in product(numbered, (0, 12), (0, 1))
     }
-    ranges = names_of([*told, "step_0", "step_17"])
+    ranges = ranges_of(*told, "step_0", "step_17")
     rules = choose_rules(ranges, preset=None, job_patterns=(), step_patterns=())
     assert rules.name == "plain"
     jobs = name_jobs(ranges, rules).select("name", "micro_batch", "chunk").rows()
@@ -87,7 +69,7 @@ def test_every_name_is_read_by_the_preset_that_is_found() -> None:
 def test_an_overlapped_forward_and_backward_are_both_read() -> None:
     name = capture.name_job("forward", 4, 0, backward=(1, 1))
     assert name == "forward_4_chunk_0_backward_1_chunk_1"
-    ranges = names_of(["forward_0", "backward_0", name])
+    ranges = ranges_of("forward_0", "backward_0", name)
     jobs = name_jobs(ranges, choose_rules(ranges, preset=None, job_patterns=(), step_patterns=()))
     columns = ("kind", "micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
     assert jobs.select(columns).row(-1) == ("forward_backward", 4, 0, 1, 1)
@@ -174,8 +156,7 @@ def test_the_real_nsys_records_what_is_marked(
     rules = choose_rules(ranges, preset=None, job_patterns=(), step_patterns=())
     assert rules.name == "plain"
     assert name_steps(ranges, rules)["step"].to_list() == steps
-    jobs = name_jobs(ranges, rules).sort("start_ns")
-    assert jobs["name"].to_list() == STEP * len(steps)
+    assert name_jobs(ranges, rules).sort("start_ns")["name"].to_list() == STEP * len(steps)
     trace = tmp_path / "run.pftrace"
     nsys_pp.merge([report], trace, detail="cpu", nsys=nsys)
     importer.load(trace)

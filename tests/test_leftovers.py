@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsys_pp import leftovers
-from tests.patience import PATIENCE_S
+from tests.cli.calls import PATIENCE_S
 
 _MAKE = """
 import sys, time

@@ -223,8 +223,7 @@ def test_the_page_for_scripts_has_all_keys_and_no_others(tmp_path: Path) -> None
 
 
 def test_the_commands_of_the_page_for_scripts_print_documents(folder: Path) -> None:
-    text = (ROOT / "docs" / "agents.md").read_text()
-    commands = re.findall(r"`nsys-pp ([^`]*--json)`", text)
+    commands = re.findall(r"`nsys-pp ([^`]*--json)`", (ROOT / "docs" / "agents.md").read_text())
     simulate(folder, "slow")
     for words in commands:
         named = words.replace("REPORTS", "slow").replace("before after", "slow:10:14 slow:14:")
@@ -350,8 +349,7 @@ def test_columns_of_project_are_listed_in_order() -> None:
     text = (ROOT / "docs" / "projection.md").read_text()
     listed = text[text.index("Columns of `nsys-pp project`") :]
     listed = re.sub(r"\([^)]*\)", "", listed[: listed.index("\n\n")])
-    names = re.findall(r"`([a-z_]+)`", listed.split(":", 1)[1])
-    assert tuple(names) == PROJECT_COLUMNS
+    assert tuple(re.findall(r"`([a-z_]+)`", listed.split(":", 1)[1])) == PROJECT_COLUMNS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

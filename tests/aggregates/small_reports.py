@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 from hypothesis import strategies as st
 
 from nsys_pp.aggregates.times import Windows, find_windows
+from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
+from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, OS_CALLS, RANGES
 from nsys_pp.frames.training import STEPS
 from nsys_pp.projection.launches import match_launches
+from nsys_pp.run.report import survey_report
 
 Row = dict[str, Any]
-MOST_NS = 60
-TIMES = st.integers(0, MOST_NS)
+TIMES = st.integers(0, 60)
 SPANS = st.tuples(TIMES, TIMES).map(lambda pair: (min(pair), max(pair)))
 DEVICES = st.sampled_from([(1, 0), (1, 1), (2, 0)])
 WORK = [("kernel", False), ("kernel", True), ("memcpy", False), ("memset", False), ("graph", False)]
@@ -111,14 +114,13 @@ def step(
     }
 
 
-_STREAMS = st.sampled_from([(1, 7), (1, 9), (2, 7)])
 OPS = st.lists(
     st.builds(
         op,
         DEVICES,
         SPANS,
         st.sampled_from(WORK),
-        stream=_STREAMS,
+        stream=st.sampled_from([(1, 7), (1, 9), (2, 7)]),
         correlation=st.one_of(st.none(), st.integers(0, 12)),
     ),
     max_size=14,
@@ -135,3 +137,11 @@ REPORTS = st.builds(make_report, OPS, CALLS, STEP_ROWS)
 def find_moments(rows: Iterable[Row]) -> set[int]:
     """List the nanoseconds within at least one row."""
     return {time for row in rows for time in range(row["start_ns"], row["end_ns"])}
+
+
+def aggregate(path: Path) -> dict[str, pl.DataFrame]:
+    """Build all aggregates of a report that was written."""
+    frames = survey_report(
+        path, PartOptions(), nsys=None, with_training=True, with_aggregates=True
+    ).part.frames
+    return {name: frames[name] for name in AGGREGATE_FRAMES}

@@ -18,8 +18,7 @@ from nsys_pp.aggregates.times import HOST_WINDOWS
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.report import API_CALLS, MEMORY_EVENTS, RANGES
 from nsys_pp.frames.training import JOBS, STEPS
-from tests.aggregates.small_reports import fill
-from tests.aggregates.surveys import aggregate
+from tests.aggregates.small_reports import aggregate, fill
 
 Event = tuple[int, bool, int | None, int | None]  # time, is it a release, address, bytes
 
@@ -207,7 +206,6 @@ def test_kinds_processes_and_devices_have_peaks_of_their_own() -> None:
 
 _TIME = st.integers(0, 20)
 _EVENTS = st.lists(st.tuples(_TIME, st.booleans(), st.integers(1, 3), st.integers(0, 9)), max_size=20)
-_BORDERS = st.lists(_TIME, min_size=2, max_size=5, unique=True).map(sorted)
 
 
 def _live(events: list[Event], now: int) -> int:
@@ -220,7 +218,7 @@ def _live(events: list[Event], now: int) -> int:
 
 
 @settings(deadline=None, max_examples=100)
-@given(_EVENTS, _BORDERS)
+@given(_EVENTS, st.lists(_TIME, min_size=2, max_size=5, unique=True).map(sorted))
 def test_peaks_are_those_of_the_definition(made: list[Event], borders: list[int]) -> None:
     events = sorted(made, key=lambda event: event[0])
     frame = fill(MEMORY_EVENTS, [_event(*event) for event in events])

@@ -13,8 +13,7 @@ from nsys_pp.aggregates.registry import concatenate_frames, list_processes
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import LANES
-from tests.aggregates.small_reports import fill
-from tests.aggregates.surveys import aggregate
+from tests.aggregates.small_reports import aggregate, fill
 
 PID = 1 << 24  # a process's key has its pid from this bit on
 

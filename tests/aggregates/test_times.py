@@ -31,21 +31,18 @@ from tests.aggregates.small_reports import (
     STEP_ROWS,
     Row,
     SmallReport,
+    aggregate,
     fill,
     find_moments,
     make_report,
     op,
     step,
 )
-from tests.aggregates.surveys import aggregate
 
 _DEVICE = ["process_key", "device_id"]
 
 
 _NOTHING = pl.DataFrame(schema={"process_key": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64})
-
-
-_HOST = st.lists(st.tuples(st.integers(1, 2), SPANS), max_size=4)
 
 
 def _measure(ops: list[Row], windows: list[Row], host: list[Row]) -> Row:
@@ -67,7 +64,7 @@ def _measure(ops: list[Row], windows: list[Row], host: list[Row]) -> Row:
 
 
 @settings(deadline=None, max_examples=60)
-@given(report=REPORTS, host=_HOST)
+@given(report=REPORTS, host=st.lists(st.tuples(st.integers(1, 2), SPANS), max_size=4))
 def test_times_are_those_of_their_definitions(
     report: SmallReport, host: list[tuple[int, tuple[int, int]]]
 ) -> None:

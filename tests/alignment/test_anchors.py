@@ -121,8 +121,7 @@ def test_only_what_all_ranks_end_together_ties_clocks(tmp_path: Path) -> None:
         "gemm": None,
     }
     kernels = [{"start": 10 * i, "end": 10 * i + 5, "name": name} for i, name in enumerate(names)]
-    path = write_report(tmp_path / "r.sqlite", kernels=kernels)
-    anchors = survey(path).frames["anchors"]
+    anchors = survey(write_report(tmp_path / "r.sqlite", kernels=kernels)).frames["anchors"]
     assert dict(anchors.select(pl.col("name", "kind").cast(pl.String)).rows()) == {
         name: kind for name, kind in names.items() if kind
     }

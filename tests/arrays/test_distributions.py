@@ -21,9 +21,14 @@ from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
 from nsys_pp.frames.conform import build_schema
 
 FRAME = build_schema({"name": pl.Categorical(), "device": pl.Int32, "value": pl.Int64})
-NAMES = st.sampled_from(["copy", "sum", None])
-VALUES = st.integers(-5, 5) | st.integers(0, 10**4) | st.integers(0, 10**14) | st.none()
-ROWS = st.lists(st.tuples(NAMES, st.sampled_from([0, 1, None]), VALUES), max_size=40)
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["copy", "sum", None]),
+        st.sampled_from([0, 1, None]),
+        st.integers(-5, 5) | st.integers(0, 10**4) | st.integers(0, 10**14) | st.none(),
+    ),
+    max_size=40,
+)
 
 checked = settings(deadline=None, max_examples=100)
 

@@ -20,10 +20,6 @@ from nsys_pp.arrays.intervals import (
 )
 from tests.projection.definition import parent_of
 
-PARENTS = st.lists(st.integers(-1, 11), max_size=12).map(
-    lambda parents: [min(at, len(parents) - 1) for at in parents]
-)
-
 
 def climb(parent: list[int], row: int) -> list[int] | None:
     """Return the ancestors of a row; None where they are endless."""
@@ -35,7 +31,12 @@ def climb(parent: list[int], row: int) -> list[int] | None:
     return line
 
 
-@given(parent=PARENTS, marks=st.sets(st.integers(0, 11)))
+@given(
+    parent=st.lists(st.integers(-1, 11), max_size=12).map(
+        lambda parents: [min(at, len(parents) - 1) for at in parents]
+    ),
+    marks=st.sets(st.integers(0, 11)),
+)
 def test_all_functions_are_their_definitions_or_refuse_cycles(parent: list[int], marks: set[int]) -> None:
     rows, marked = np.array(parent, dtype=np.int64), np.isin(np.arange(len(parent)), list(marks))
     lines = [climb(parent, row) for row in range(len(parent))]

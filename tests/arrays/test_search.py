@@ -27,7 +27,7 @@ from nsys_pp.arrays.search import (
     order_rows,
 )
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS
-from tests.cli.calls import succeed
+from tests.cli.calls import REPORTS, succeed
 
 values = st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(1 << 60), 1 << 60)))
 
@@ -35,8 +35,7 @@ values = st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(1 << 60
 @settings(deadline=None, max_examples=50)
 @given(values)
 def test_null_comes_back_as_null(some: list[int | None]) -> None:
-    series = pl.Series("step", some, pl.Int64)
-    assert as_numbers("step", numbers(series)).to_list() == some
+    assert as_numbers("step", numbers(pl.Series("step", some, pl.Int64))).to_list() == some
 
 
 def test_words_have_the_numbers_of_their_places() -> None:
@@ -66,18 +65,17 @@ NEAR = st.integers(-3, 6)
 FAR = st.integers(-(1 << 62), (1 << 62) - 1)  # span too much for one number of group and value
 
 
-ROWS = st.one_of(
-    st.lists(st.tuples(st.integers(0, 3), NEAR), max_size=12),
-    st.lists(st.tuples(st.integers(0, 3), st.one_of(NEAR, FAR)), max_size=12),
-)
-
-
 def columns(rows: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     both = np.array(rows, np.int64).reshape(-1, 2)
     return both[:, 0], both[:, 1]
 
 
-@given(ROWS)
+@given(
+    st.one_of(
+        st.lists(st.tuples(st.integers(0, 3), NEAR), max_size=12),
+        st.lists(st.tuples(st.integers(0, 3), st.one_of(NEAR, FAR)), max_size=12),
+    )
+)
 @settings(deadline=None, max_examples=100)
 def test_rows_are_ordered_by_group_and_value_stably(rows: list[tuple[int, int]]) -> None:
     expected = sorted(range(len(rows)), key=lambda row: rows[row])
@@ -91,10 +89,7 @@ EVENTS = st.lists(
 )
 
 
-TRIPLES = st.lists(st.tuples(*[st.one_of(st.none(), st.integers(-2, 2), FAR)] * 3))
-
-
-@given(TRIPLES)
+@given(st.lists(st.tuples(*[st.one_of(st.none(), st.integers(-2, 2), FAR)] * 3)))
 def test_distinct_rows_are_numbered_in_order_of_appearance(rows: list[tuple[int | None, ...]]) -> None:
     assert_rows_are_numbered(rows)
 
@@ -154,9 +149,6 @@ def test_the_nearest_event_is_that_of_a_search_through_all(
 NINES = "9" * 5000  # Python converts no text of more than 4,300 digits to a number
 
 
-REPORTS = sorted((Path(__file__).parents[2] / "fixtures" / "pipeline").rglob("*.sqlite"))[:2]
-
-
 def test_numbers_of_any_length() -> None:
     names = [f"node{NINES}a", f"node{NINES}", "node10", "node2", "node", NINES, ""]
     assert sorted(names, key=natural_key) == ["", NINES, "node", "node2", "node10", *sorted(names[:2])]
@@ -164,7 +156,7 @@ def test_numbers_of_any_length() -> None:
 
 def test_names_of_machines_of_any_length(tmp_path: Path) -> None:
     paths = []
-    for number, report in enumerate(REPORTS):
+    for number, report in enumerate(REPORTS[2:]):
         path = Path(shutil.copy(report, tmp_path / f"{number}.sqlite"))
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(

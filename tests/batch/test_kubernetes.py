@@ -10,7 +10,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from tests.batch.world import SCRIPTS, World, make_world, read_result
-from tests.patience import PATIENCE_S
+from tests.cli.calls import PATIENCE_S
 
 
 def read_jobs() -> tuple[dict[str, str], dict[str, Any]]:

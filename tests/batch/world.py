@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import PIPELINE, REPORTS, Result, environment, succeed
-from tests.patience import PATIENCE_S
+from tests.cli.calls import PATIENCE_S, PIPELINE, REPORTS, Result, environment, succeed
 
 NEVER = "never"  # a job whose dependency cannot come true, as `--kill-on-invalid-dep=yes` ends it
 

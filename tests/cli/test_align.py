@@ -89,5 +89,4 @@ def test_an_offset_before_the_beginning_of_time_is_refused(tmp_path: Path) -> No
             session=Session(hostname=node, pid=7),
             omit={"TARGET_INFO_SESSION_START_TIME"},
         )
-    done = call("align", tmp_path, "--offset", "node1=-172800s")
-    assert_refused(done, "offset")
+    assert_refused(call("align", tmp_path, "--offset", "node1=-172800s"), "offset")

@@ -20,6 +20,7 @@ import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
 from nsys_pp.cli.command import build_bar
 from tests.cli.calls import (
+    PATIENCE_S,
     PIPELINE,
     RANK0,
     Result,
@@ -31,7 +32,6 @@ from tests.cli.calls import (
     succeed,
     wait_until,
 )
-from tests.patience import PATIENCE_S
 from tests.sql import select
 
 

@@ -137,8 +137,7 @@ _REFUSED: dict[str, tuple[dict[str, _Table], str]] = {
 def test_more_than_a_recording_has_is_refused(shape: str, tmp_path: Path) -> None:
     tables, words = _REFUSED[shape]
     path = _write(tmp_path / "a.sqlite", tables)
-    done = call("merge", path, "-o", tmp_path / "x.pftrace")
-    assert_refused(done, f"`{path}`", words)
+    assert_refused(call("merge", path, "-o", tmp_path / "x.pftrace"), f"`{path}`", words)
     assert not (tmp_path / "x.pftrace").exists()
 
 

@@ -20,8 +20,8 @@ import nsys_pp
 from fixtures.recording.export import Session, write_report
 from fixtures.simulate import main as simulate
 from tests.cli.calls import PIPELINE, REPORTS, assert_refused, call, run, succeed
-from tests.importer.importer import Importer
-from tests.importer.readback import (
+from tests.importer import (
+    Importer,
     assert_no_errors,
     read_flows,
     read_tracks,

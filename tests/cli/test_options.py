@@ -14,8 +14,7 @@ import pytest
 
 from nsys_pp.cli import main
 from nsys_pp.options import SECTIONS
-from tests.cli.calls import call, environment
-from tests.patience import PATIENCE_S
+from tests.cli.calls import PATIENCE_S, call, environment
 
 
 def list_commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.recording.bulk import write_bulk_report
-from tests.cli.calls import PIPELINE, RANK0, command_line, environment, run, wait_until
-from tests.patience import PATIENCE_S
+from tests.cli.calls import PATIENCE_S, PIPELINE, RANK0, command_line, environment, run, wait_until
 from tests.sql import edit
 
 

@@ -38,8 +38,7 @@ def as_json(reports: Path, *arguments: str | Path) -> dict[str, list[dict[str, A
 
 
 def lines_of(reports: Path, *arguments: str | Path) -> list[str]:
-    done = succeed("summary", reports, *arguments)
-    return done.stdout.splitlines()
+    return succeed("summary", reports, *arguments).stdout.splitlines()
 
 
 def test_by_default_a_terminal_shows_what_fits_it_each_with_how_it_was_made(one: Path) -> None:

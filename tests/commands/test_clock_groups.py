@@ -14,8 +14,7 @@ from fixtures.simulate import main as simulate
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.output.chart.content import describe_run
 from tests.cli.calls import call, succeed
-from tests.importer.importer import Importer
-from tests.importer.readback import read_flows, read_tracks, slices_by_machine
+from tests.importer import Importer, read_flows, read_tracks, slices_by_machine
 from tests.sql import edit
 
 NOTE = "2 groups of clocks, not comparable with each other"
@@ -129,14 +128,12 @@ def test_messages_between_groups_are_paired_without_times(tmp_path: Path, import
 
 @pytest.mark.slow
 def test_every_command_reports_the_groups(torn: Path, tmp_path: Path, importer: Importer) -> None:
-    aligned = call("align", torn, env={"COLUMNS": "120"})
-    assert "Group" in aligned.stdout
+    assert "Group" in call("align", torn, env={"COLUMNS": "120"}).stdout
     whole = call("align", Path(__file__).parents[2] / "fixtures" / "clocks", env={"COLUMNS": "120"})
     assert "Group" not in whole.stdout
     assert NOTE in call("pipeline", torn).stderr
     trace = tmp_path / "run.pftrace"
-    merged = succeed("merge", torn, "-o", trace)
-    assert NOTE in merged.stderr
+    assert NOTE in succeed("merge", torn, "-o", trace).stderr
     assert b"clock.node4.group" in trace.read_bytes()
     descriptions = read_tracks(importer, trace)["description"].drop_nulls()
     assert f"from the first GPU to the last; {NOTE}" in descriptions.to_list()

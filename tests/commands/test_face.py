@@ -15,8 +15,8 @@ import nsys_pp
 from nsys_pp.cli import main
 from nsys_pp.commands.compare import RunName, parse_run_name
 from nsys_pp.errors import OptionError
+from tests.cli.calls import PIPELINE
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 COMMANDS: dict[str, Callable[..., Any]] = {
     "align": nsys_pp.align,
     "info": nsys_pp.info,

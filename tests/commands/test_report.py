@@ -23,7 +23,7 @@ from nsys_pp.output.pages.page import MOST_ROWS
 from nsys_pp.output.pages.report import SECTIONS
 from nsys_pp.output.tables.text import arrange_table
 from tests.cli.calls import PIPELINE, call
-from tests.importer.importer import Importer
+from tests.importer import Importer
 from tests.output.report_pages import read_heat_map, read_sections, read_table, read_text
 from tests.ui.test_report import open_report
 

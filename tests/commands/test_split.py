@@ -25,8 +25,7 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import Detail
 from nsys_pp.output.split_index import is_split_folder
 from tests.cli.calls import PIPELINE, REPORTS, succeed
-from tests.importer.importer import Importer
-from tests.importer.readback import assert_no_errors, slices_by_machine
+from tests.importer import Importer, assert_no_errors, slices_by_machine
 
 PAIR = REPORTS[1:3]  # of two machines
 EPOCH = 1_790_000_000_000_000_000
@@ -118,8 +117,7 @@ def test_parts_are_divided_as_their_reports(split: Any, tmp_path: Path) -> None:
     for name, inputs in [("a", PAIR), ("b", parts)]:
         folder = tmp_path / name
         folder.mkdir()
-        merged = nsys_pp.merge(inputs, folder / "run.pftrace", split=split)
-        assert merged.split == split
+        assert nsys_pp.merge(inputs, folder / "run.pftrace", split=split).split == split
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         written.append({path.relative_to(folder): path.read_bytes() for path in files})
     assert written[0] == written[1]

@@ -156,8 +156,7 @@ def test_every_listed_column_can_be_selected() -> None:
 
 def test_the_command_prints_and_writes_the_answer(tmp_path: Path) -> None:
     query = "SELECT kind, count(*) AS n FROM jobs GROUP BY kind ORDER BY kind"
-    done = succeed("sql", query, REPORTS[0])
-    assert "forward    24" in done.stdout.split("\n")
+    assert "forward    24" in succeed("sql", query, REPORTS[0]).stdout.split("\n")
     answer = json.loads(call("sql", query, REPORTS[0], "--json").stdout)["tables"]["answer"]
     assert {"kind": "forward", "n": 24} in answer
     target = tmp_path / "x.parquet"

@@ -105,8 +105,7 @@ def test_replicas_and_tensor_slices_are_lanes_of_their_stage(tmp_path: Path) -> 
 def test_steps_without_numbers_are_counted(tmp_path: Path) -> None:
     """DeepSpeed does not number its steps: they are counted from 0, alike on all ranks."""
     whole = run(tmp_path / "run", f"{SMALL} --names deepspeed")
-    later = jobs_of(whole.found).with_columns(pl.col("step") + 10)
-    assert later.equals(jobs_of(whole.true))
+    assert jobs_of(whole.found).with_columns(pl.col("step") + 10).equals(jobs_of(whole.true))
     found = causes_of(whole.found).with_columns(pl.col("step") + 10)
     assert sorted(found.rows()) == sorted(causes_of(whole.true).rows())
 
@@ -364,11 +363,9 @@ def test_the_longest_gaps_are_those_of_the_kernels(unmarked: Path) -> None:
 
 
 def test_charts_and_comparisons_answer(unmarked: Path, tmp_path: Path) -> None:
-    drawn = nsys_pp.chart([unmarked], tmp_path / "x.svg")
-    assert drawn.lanes == 1
+    assert nsys_pp.chart([unmarked], tmp_path / "x.svg").lanes == 1
     assert b"There is nothing to draw" not in (tmp_path / "x.svg").read_bytes()
-    tables = nsys_pp.compare([unmarked], [unmarked]).tables
-    assert tables["steps"].height > 0
+    assert nsys_pp.compare([unmarked], [unmarked]).tables["steps"].height > 0
 
 
 def test_slices_in_lockstep_are_paired_with_a_layout_only(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
-from tests.cli.calls import environment, wait_until
-from tests.patience import PATIENCE_S
+from tests.cli.calls import PATIENCE_S, environment, wait_until
 
 WORKERS = 2
 
@@ -32,11 +32,13 @@ class Cluster:
         ]
         for _ in range(WORKERS):
             self.start_worker()
-        import distributed
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of distributed itself
+            import distributed
 
-        open_client: Any = distributed.Client  # it has no types
-        self.client = open_client(scheduler_file=str(self.file), timeout=PATIENCE_S, set_as_default=False)
-        self.client.wait_for_workers(WORKERS, timeout=PATIENCE_S)
+            open_client: Any = distributed.Client  # it has no types
+            self.client = open_client(scheduler_file=str(self.file), timeout=PATIENCE_S, set_as_default=False)
+            self.client.wait_for_workers(WORKERS, timeout=PATIENCE_S)
         self.address: str = self.client.scheduler.address
 
     def start_worker(self, *, nanny: bool = False, **changes: str) -> str:

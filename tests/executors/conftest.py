@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -25,9 +23,6 @@ def items(tmp_path: Path) -> list[Path]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a scheduler and some workers."""
     pytest.importorskip("distributed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its own
-        made = Cluster(tmp_path_factory.mktemp("cluster"))
-    with ExitStack() as stack:
-        stack.callback(made.close)
-        yield made
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.close()

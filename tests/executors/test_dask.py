@@ -21,6 +21,7 @@ from nsys_pp.run.inputs import Batch
 from tests.cli.calls import PIPELINE, run, wait_until
 from tests.executors import jobs
 from tests.executors.cluster import Cluster
+from tests.unpacking import read_folder
 
 pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="no Dask: install distributed")
 
@@ -209,10 +210,6 @@ def test_limits_hold_below_a_nanny(cluster: Cluster, items: list[Path]) -> None:
             assert "took longer than 5 s" in done.error.message
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def merge_both(cluster: Cluster, folder: Path, inputs: Any, **options: Any) -> list[nsys_pp.MergeResult]:
     """Merge here and on the cluster; the outputs are equal, and nothing else is left."""
     results = []
@@ -220,7 +217,7 @@ def merge_both(cluster: Cluster, folder: Path, inputs: Any, **options: Any) -> l
         (folder / name).mkdir()
         output = folder / name / "run.pftrace"
         results.append(nsys_pp.merge(inputs, output, dask_scheduler=scheduler, **options))
-    here, there = (files_of(folder / name) for name in ("here", "there"))
+    here, there = (read_folder(folder / name) for name in ("here", "there"))
     assert here.keys() == there.keys()
     assert here == there
     return results

@@ -21,9 +21,8 @@ from nsys_pp.executors.executor import SerialExecutor, list_tree, measure_tree
 from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.run.inputs import Batch
 from nsys_pp.run.options import BatchOptions
-from tests.cli.calls import environment, wait_until
+from tests.cli.calls import PATIENCE_S, environment, wait_until
 from tests.executors import jobs
-from tests.patience import PATIENCE_S
 
 
 def test_all_items_come_to_what_they_come_to_here(items: list[Path]) -> None:

@@ -1,7 +1,16 @@
 """Perfetto's real importer under pytest: the fixture `importer`, and helpers that read a trace back."""
 
 from tests.importer.importer import Importer, ImporterError, PartMissingError
-from tests.importer.readback import assert_no_errors, read_args, read_flows, read_tracks, slices_by_track
+from tests.importer.readback import (
+    assert_no_errors,
+    read_args,
+    read_flows,
+    read_machines,
+    read_tracks,
+    read_zero_ns,
+    slices_by_machine,
+    slices_by_track,
+)
 
 __all__ = [
     "Importer",
@@ -10,6 +19,9 @@ __all__ = [
     "assert_no_errors",
     "read_args",
     "read_flows",
+    "read_machines",
     "read_tracks",
+    "read_zero_ns",
+    "slices_by_machine",
     "slices_by_track",
 ]

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.cli.calls import PATIENCE_S
 
 # perfetto/protos/perfetto/trace_processor/trace_processor.proto, QueryResult.CellsBatch.CellType
 NULL, VARINT, FLOAT, STRING, BLOB = 1, 2, 3, 4, 5

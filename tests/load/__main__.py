@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,9 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{chosen.count} reports, {broken} of them broken")
         cluster_folder = Path(name, "cluster")
         cluster_folder.mkdir()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            cluster = Cluster(cluster_folder)
+        cluster = Cluster(cluster_folder)
         try:
             ways = {
                 "alone": ("--processes", "1"),

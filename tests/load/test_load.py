@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +18,20 @@ import pytest
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 from tests.breaks import BREAKS
-from tests.cli.calls import PIPELINE, RANK0, REPORTS, assert_refused, call, command_line, environment, run
+from tests.cli.calls import (
+    PATIENCE_S,
+    PIPELINE,
+    RANK0,
+    REPORTS,
+    assert_refused,
+    call,
+    command_line,
+    environment,
+    run,
+)
 from tests.draws import count_draws
 from tests.executors.cluster import Cluster
 from tests.load.ways import check_skipped, draw_run, merge_folder
-from tests.patience import PATIENCE_S
 
 
 def test_every_broken_report_is_skipped_and_named(tmp_path: Path) -> None:
@@ -208,9 +216,7 @@ def test_a_stopped_dask_worker(
 ) -> None:
     """Dask gives up a worker that does not answer after five minutes, and moves its reports to others."""
     monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "3s")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cluster = Cluster(tmp_path)
+    cluster = Cluster(tmp_path)
     stopped = cluster.processes[-1]
     try:
         if when == "before":
@@ -247,8 +253,7 @@ _OLD = b"the output of an earlier run"
 @pytest.mark.draws
 @pytest.mark.parametrize("command", ["merge", "merge --processes 2", "scrub"])
 def test_a_kill_at_any_point_leaves_whole_outputs(command: str, tmp_path: Path) -> None:
-    report = RANK0
-    inputs = [report] if command == "scrub" else [PIPELINE]
+    inputs = [RANK0] if command == "scrub" else [PIPELINE]
     folder = tmp_path / "out"
     folder.mkdir()
     output = folder / ("clean.sqlite" if command == "scrub" else "run.pftrace")

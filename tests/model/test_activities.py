@@ -23,11 +23,6 @@ from nsys_pp.read import read_report
 from tests.read.tables import PROCESS, THREAD, Row, call, memory, os_call, strings, switch, write_export
 from tests.sql import select
 
-SWITCHES = st.lists(
-    st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 1), st.sampled_from([0, 2, 3, 5])),
-    max_size=25,
-)
-
 
 def build(folder: Path, need: frozenset[Group] = SHOW_GROUPS | {"ops"}, /, **tables: list[Row]) -> Report:
     export = folder / "report.sqlite"
@@ -41,7 +36,12 @@ def build_counters(folder: Path, **tables: list[Row]) -> Report:
 
 
 @settings(deadline=None, max_examples=60)
-@given(SWITCHES)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 1), st.sampled_from([0, 2, 3, 5])),
+        max_size=25,
+    )
+)
 def test_states_are_those_of_the_definition(switches: list[tuple[int, int, int, int]]) -> None:
     words = {0: "not running", 2: "interruptible", 3: "uninterruptible", 5: "terminated"}
     by_thread: dict[int, list[tuple[int, int, int]]] = {}
@@ -149,12 +149,11 @@ def list_counters(report: Report) -> list[tuple[object, ...]]:
     return report.counters.select("name", "unit", "process_key", "device_id", "time_ns", "value").rows()
 
 
-COUNTS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 2), st.integers(0, 6)), max_size=12)
-VALUES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2), st.integers(0, 99)), max_size=15)
-
-
 @settings(deadline=None, max_examples=60)
-@given(COUNTS, VALUES)
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 2), st.integers(0, 6)), max_size=12),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2), st.integers(0, 99)), max_size=15),
+)
 def test_values_of_cores_are_those_that_their_intervals_refer_to(
     counts: list[tuple[int, int, int]], values: list[tuple[int, int, int]]
 ) -> None:
@@ -215,14 +214,13 @@ def test_counters_around_the_cores_are_named_by_their_numbers(tmp_path: Path) ->
     assert list_counters(report) == [("cluster 2: event 17", "count", None, None, 5, 44.0)]
 
 
-POOLS = st.lists(
-    st.tuples(st.integers(0, 20), st.integers(0, 2), st.integers(1, 3), st.none() | st.integers(0, 9)),
-    max_size=20,
-)
-
-
 @settings(deadline=None, max_examples=60)
-@given(POOLS)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 20), st.integers(0, 2), st.integers(1, 3), st.none() | st.integers(0, 9)),
+        max_size=20,
+    )
+)
 def test_pools_have_the_sizes_after_their_last_operation(
     pools: list[tuple[int, int, int, int | None]],
 ) -> None:

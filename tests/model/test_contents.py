@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from nsys_pp.model.contents import list_missing, list_recorded
-from tests.patience import PATIENCE_S
+from tests.cli.calls import PATIENCE_S
 
 
 def _missing(

@@ -294,11 +294,8 @@ def test_sums_of_real_reports(shared_report: Path) -> None:
     check_shown_sums(shared_report)
 
 
-_EDITS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 6), _INTEGERS), max_size=8)
-
-
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(_EDITS)
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 6), _INTEGERS), max_size=8))
 def test_sums_of_damaged_rows(tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[int, ...]]) -> None:
     path = write_export(tmp_path_factory.mktemp("rows") / "a.sqlite", _TABLES)
     names = sorted({*_TABLES} - {"StringIds"})

@@ -212,13 +212,12 @@ def test_hosts_with_the_sign_bit_are_processes_like_others(tmp_path: Path) -> No
 
 
 _IDS = st.integers(-3, 9) | st.sampled_from([-(1 << 31), (1 << 31) - 1])
-_ROWS = st.lists(st.tuples(st.none() | _IDS, st.none() | st.sampled_from("abc")), max_size=8)
-_COUNTED = st.integers(0, 6).map(lambda count: [(number, f"name {number}") for number in range(count)])
 
 
 @settings(deadline=None, max_examples=100)
 @given(
-    rows=_ROWS | _COUNTED,
+    rows=st.lists(st.tuples(st.none() | _IDS, st.none() | st.sampled_from("abc")), max_size=8)
+    | st.integers(0, 6).map(lambda count: [(number, f"name {number}") for number in range(count)]),
     ids=st.lists(st.none() | _IDS, max_size=12),
     dtype=st.sampled_from([NAME, pl.String()]),
 )

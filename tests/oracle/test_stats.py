@@ -120,8 +120,7 @@ def find_different_rows(
             for column in ("mean", "median", "std")
         ),
     ).fill_null(False)
-    different = both.filter(~is_same)
-    return [str(row) for row in different.rows(named=True)]
+    return [str(row) for row in both.filter(~is_same).rows(named=True)]
 
 
 def name_ranges(aggregates: pl.DataFrame) -> pl.DataFrame:

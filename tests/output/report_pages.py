@@ -9,7 +9,6 @@ import re
 import zlib
 from functools import cache
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.tables.verdict import build_verdict
+from tests.cli.calls import PIPELINE
 
 _TYPES = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "f64": "<f8"}
 
@@ -78,9 +78,6 @@ def read_table(page: str, name: str) -> tuple[list[str], list[list[str]]]:
 
 def read_text(html: str) -> str:
     return unescape(re.sub(r"<[^>]+>", "", html))
-
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
 COMMANDS = TraceLinks(is_link=False, head="nsys-pp open run.pftrace --zoom ", middle="ns:", tail="ns")

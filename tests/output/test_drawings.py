@@ -403,9 +403,6 @@ intervals = st.lists(
 )
 
 
-scales = st.sampled_from([1, 3, 1_000, 999_983, 10**15])
-
-
 def sample(slices: list[Interval]) -> pl.DataFrame:
     start, end = [one for one, _ in slices], [one for _, one in slices]
     return busy_percent(pl.Series(start, dtype=pl.Int64), pl.Series(end, dtype=pl.Int64))
@@ -447,7 +444,7 @@ def definition(slices: list[Interval]) -> list[tuple[int, float]]:
 
 
 @settings(max_examples=50, deadline=None)
-@given(intervals, scales)
+@given(intervals, st.sampled_from([1, 3, 1_000, 999_983, 10**15]))
 def test_samples_are_their_definition(slices: list[Interval], scale: int) -> None:
     slices = [(start * scale, end * scale) for start, end in slices]
     samples = sample(slices)

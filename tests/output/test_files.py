@@ -161,9 +161,6 @@ def test_a_library_cannot_hide_why_it_failed() -> None:
     assert raised.value.errno == errno.ENOSPC
 
 
-REPORTS = st.lists(st.lists(st.binary(min_size=1, max_size=9), max_size=5), min_size=1, max_size=4)
-
-
 def read(open_blocks: OpenBlocks, size: int, piece: int) -> bytes:
     """Read the first bytes of blocks, in pieces of at most some size."""
     data = b""
@@ -176,7 +173,11 @@ def read(open_blocks: OpenBlocks, size: int, piece: int) -> bytes:
     return data
 
 
-@given(reports=REPORTS, piece=st.integers(1, 12), data=st.data())
+@given(
+    reports=st.lists(st.lists(st.binary(min_size=1, max_size=9), max_size=5), min_size=1, max_size=4),
+    piece=st.integers(1, 12),
+    data=st.data(),
+)
 def test_reports_are_read_as_they_were_written(
     reports: list[list[bytes]], piece: int, data: st.DataObject
 ) -> None:

@@ -365,13 +365,12 @@ def test_rows_fall_and_names_and_minima_rise() -> None:
     assert names_by("name", columns) == ["a", "b", "c", "d"]
 
 
-TREES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([None, 1, 2, 3])), min_size=1, max_size=12).map(
-    lambda rows: [(0, rows[0][1]), *rows[1:]]
-)
-
-
 @settings(deadline=None, max_examples=100)
-@given(TREES)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([None, 1, 2, 3])), min_size=1, max_size=12).map(
+        lambda rows: [(0, rows[0][1]), *rows[1:]]
+    )
+)
 def test_sorting_a_tree_is_sorting_the_parts_of_each_row(rows: list[tuple[int, int | None]]) -> None:
     names = ["  " * depth + str(number) for number, (depth, _) in enumerate(rows)]
     found = names_by("count", {"count": [value for _, value in rows], "name": names}, TREE)
@@ -392,7 +391,6 @@ def test_sorting_a_tree_is_sorting_the_parts_of_each_row(rows: list[tuple[int, i
 
 
 COUNTED = table_of(totals=("count",))
-BY_RANK = table_of(groups=("rank",), totals=("count", "fraction"))
 STEP_PARTS: Columns = {"count": [0, 1, 2], "name": ["step", "  forward", "  others"]}
 
 
@@ -457,7 +455,7 @@ STEP_PARTS: Columns = {"count": [0, 1, 2], "name": ["step", "  forward", "  othe
         ),
         pytest.param(
             {"rank": "abc", "count": [1, 2, 3], "fraction": [1.0] * 3, "name": "xyz"},
-            BY_RANK,
+            table_of(groups=("rank",), totals=("count", "fraction")),
             2,
             [
                 *[("row", "a", 1, 1.0, "x"), ("row", "b", 2, 1.0, "y")],

@@ -23,11 +23,9 @@ import nsys_pp
 from nsys_pp.commands import open as opener
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
 from nsys_pp.viewer import QUERIES, SITE, FileServer
-from tests.importer.importer import Importer
+from tests.cli.calls import PIPELINE
+from tests.importer import Importer
 from tests.ui.browser import Shot, browse
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
 
 TABS = """(async () => {
   const isDrawn = () => ["rank 3 ", "wait_ms"].every((text) => document.body.innerText.includes(text));

@@ -24,12 +24,6 @@ PROCESSES = (1 << 24, 281_492_156_579_840, -(1 << 62))
 ids = st.sampled_from([0, 1, 2, 3, 2**32 - 1])
 
 
-rows = st.lists(st.tuples(st.sampled_from(PROCESSES), ids), max_size=15)
-
-
-rows_with_null = st.lists(st.tuples(st.sampled_from(PROCESSES), st.none() | ids), max_size=15)
-
-
 def calls(pairs: list[tuple[int, int]]) -> pl.DataFrame:
     return pl.DataFrame([{"process_key": p, "correlation_id": c} for p, c in pairs], schema=API_CALLS)
 
@@ -40,7 +34,10 @@ def ops(pairs: list[tuple[int, int | None]]) -> pl.DataFrame:
 
 
 @settings(max_examples=300, deadline=None)
-@given(rows, rows_with_null)
+@given(
+    st.lists(st.tuples(st.sampled_from(PROCESSES), ids), max_size=15),
+    st.lists(st.tuples(st.sampled_from(PROCESSES), st.none() | ids), max_size=15),
+)
 def test_launches_are_all_pairs_of_one_process_and_id(
     given_calls: list[tuple[int, int]], given_ops: list[tuple[int, int | None]]
 ) -> None:

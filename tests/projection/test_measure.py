@@ -40,9 +40,6 @@ def test_the_input_is_left_alone() -> None:
     assert values.tolist() == list(range(100))[::-1]
 
 
-spans = st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 12)), min_size=1, max_size=25)
-
-
 ranges = st.lists(st.tuples(st.integers(-3, 40), st.integers(0, 45)), min_size=1, max_size=12)
 
 
@@ -87,7 +84,7 @@ def measure(
 
 @settings(max_examples=500, deadline=None)
 @given(
-    ops=spans,
+    ops=st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 12)), min_size=1, max_size=25),
     begins=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)), min_size=25, max_size=25),
     rows=ranges,
     scale=st.sampled_from([1, 1_000_003, 10**15]),
@@ -122,11 +119,11 @@ def test_busy_of_thousands_that_overlap() -> None:
     assert busy_ns == [union_ns(intervals) for intervals in inside]
 
 
-links = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 9)), max_size=30)
-
-
 @settings(max_examples=300, deadline=None)
-@given(links, st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13)), max_size=15))
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 9)), max_size=30),
+    st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13)), max_size=15),
+)
 def test_links_around_windows(
     drawn_links: list[tuple[int, int, int]], windows: list[tuple[int, int]]
 ) -> None:

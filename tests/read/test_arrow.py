@@ -154,8 +154,7 @@ def _cuda_tables() -> dict[str, list[Row]]:
 @pytest.mark.parametrize("kind", ["parquet", "stream", "file"])
 def test_cuda_tables_are_the_same_in_a_folder(tmp_path: Path, kind: str) -> None:
     export = write_export(tmp_path / "a.sqlite", _cuda_tables())
-    folder = write_folder(export, tmp_path / "a_dir", kind)
-    raw = read_report(folder)
+    raw = read_report(write_folder(export, tmp_path / "a_dir", kind))
     _assert_same(read_report(export), raw)
     assert raw["calls"]["thread"].to_list()[0] == THREAD
     assert raw["calls"]["thread"].to_list()[1] < 0

@@ -18,6 +18,7 @@ from nsys_pp.frames.raw import SCHEMAS, Group, RawReport
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, Rows, find_library
+from tests.cli.calls import RANK0
 from tests.draws import count_draws
 from tests.read.tables import THREAD, call, kernel, push_pop, strings, write_export
 from tests.sql import add_rows, edit
@@ -325,9 +326,6 @@ def test_both_connections_are_equal(
         return
     with closing(compiled), closing(plain):
         assert_equal_rows(fetch(compiled, query, kinds), fetch(plain, query, kinds), kinds)
-
-
-RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 
 
 def test_numbers_of_rows_that_the_file_has_no_room_for_are_no_counts(tmp_path: Path) -> None:

@@ -84,8 +84,7 @@ def test_what_is_no_nsys_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert call("recipe", "install", "--nsys", tmp_path, "--to", tmp_path / "x").code == 2
     for version in ("2023.4", "2024.6"):
         (tmp_path / f"nsight-systems-{version}" / "target-linux-x64" / INSIDE).mkdir(parents=True)
-    several = call("recipe", "install", "--nsys", tmp_path)
-    assert_refused(several, "2023.4", "2024.6")
+    assert_refused(call("recipe", "install", "--nsys", tmp_path), "2023.4", "2024.6")
 
 
 def test_a_folder_without_rights_is_named_and_left_alone(

@@ -529,8 +529,7 @@ def test_stages() -> None:
 
 
 def test_stages_that_programs_tell() -> None:
-    said = identity("a.sqlite", pids=[1, 2], coordinates=[(1, 3, 0, None)])
-    roster = build_roster([said])
+    roster = build_roster([identity("a.sqlite", pids=[1, 2], coordinates=[(1, 3, 0, None)])])
     assert roster.select("pid", "stage", "tensor", "replica", "stage_source").rows() == [
         (1, 3, 0, None, "NVTX"),
         (2, None, None, None, None),
@@ -763,10 +762,7 @@ def test_a_pattern_that_finds_no_ranks_is_explained(
         read_ranks(_paths(name), pattern)
 
 
-_sizes = st.fixed_dictionaries({axis: st.integers(1, 4) for axis in AXES})
-
-
-@given(_sizes, st.permutations(AXES))
+@given(st.fixed_dictionaries({axis: st.integers(1, 4) for axis in AXES}), st.permutations(AXES))
 def test_every_place_is_one_ranks(sizes: dict[str, int], order: list[str]) -> None:
     layout = Layout(**sizes, order=tuple(order))
     ranks = pl.Series(range(count_ranks(layout)))

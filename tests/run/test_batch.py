@@ -18,8 +18,7 @@ from nsys_pp.progress import Share
 from nsys_pp.read import find_reports
 from nsys_pp.read.readers import find_lack
 from nsys_pp.run.inputs import wait_for_reports
-from tests.cli.calls import REPORTS
-from tests.patience import PATIENCE_S
+from tests.cli.calls import PATIENCE_S, REPORTS
 
 AT_ONCE = 0.0
 

@@ -16,9 +16,8 @@ from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.progress import Share, enter_stage, follow_stages, report_stage
 from nsys_pp.run.layout import build_titles
-from tests.cli.calls import RANK0, assert_refused, call
-from tests.importer.importer import Importer
-from tests.importer.readback import read_tracks
+from tests.cli.calls import PIPELINE, RANK0, assert_refused, call
+from tests.importer import Importer, read_tracks
 
 KERNELS: dict[str, Any] = {
     "ranges": [{"name": "step", "start": 0, "end": 100}],
@@ -63,8 +62,7 @@ def test_reports_of_one_name_and_machine_get_rows_of_their_own(tmp_path: Path, i
         (tmp_path / folder).mkdir()
         write(tmp_path / folder / "report1.sqlite", pid=pid, omit={"TARGET_INFO_GPU"})
     trace = tmp_path / "run.pftrace"
-    merged = nsys_pp.merge([tmp_path / "a", tmp_path / "b"], trace)
-    assert merged.gpus == 2
+    assert nsys_pp.merge([tmp_path / "a", tmp_path / "b"], trace).gpus == 2
     assert rows_of_gpus(importer, trace) == {"rank 0 · GPU 0", "rank 1 · GPU 1"}
     assert nsys_pp.project([tmp_path]).ranges["report"].to_list() == ["a/report1", "b/report1"]
 
@@ -192,14 +190,11 @@ def test_shares_are_those_of_the_stage() -> None:
     assert calls == [("whole", 0.5), ("reading", 0.2), ("half of it", pytest.approx(0.3))]
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 @pytest.mark.slow
 def test_a_divided_run_counts_the_reports_of_all_traces(tmp_path: Path) -> None:
     calls: list[tuple[str, float]] = []
     nsys_pp.merge(
-        ROOT / "fixtures" / "pipeline",
+        PIPELINE,
         output=tmp_path / "run.pftrace",
         split="machine",
         progress=lambda activity, share: calls.append((activity, share)),

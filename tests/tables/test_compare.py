@@ -103,8 +103,7 @@ def test_one_stalled_step_of_few_is_beyond_the_noise_of_the_others(steps: int) -
         for seed, stall in ((1, ""), (2, ""), (3, " --stall 11=30"))
     ]
     for a, b, expected in ((0, 2, "slower"), (2, 0, "faster"), (0, 1, "same")):
-        frames = compare_trainings(runs[a], runs[b])
-        assert verdict(frames, "steps", "longest_step") == expected
+        assert verdict(compare_trainings(runs[a], runs[b]), "steps", "longest_step") == expected
 
 
 def test_kernels_are_matched_by_name() -> None:
@@ -122,8 +121,7 @@ def test_kernels_are_matched_by_name() -> None:
         ("new", "total per lane", "new"),
         ("new", "mean of one", "new"),
     ]
-    gemm = kernels.row(0, named=True)
-    assert gemm["change_fraction"] == pytest.approx(1 / 8, rel=1e-3)
+    assert kernels.row(0, named=True)["change_fraction"] == pytest.approx(1 / 8, rel=1e-3)
     both = compare_trainings(a, b)["steps"].filter(subject="kernels").row(0, named=True)
     assert both["a"] == pytest.approx(8_400_010 + 30, abs=60)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import nsys_pp
@@ -11,6 +9,7 @@ from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.tables.text import ShownTable, arrange_table
 from nsys_pp.tables.registry import PADDLE_TABLES
+from tests.cli.calls import PIPELINE
 from tests.tables.test_summary import build, make_summary
 
 T = 1_859_104
@@ -153,9 +152,6 @@ def _operators(inner_gpu: int = 66_118) -> Summary:
             if value is not None
         ]
     )
-
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
 CELL = "Total / Avg / Max / Min / Ratio(%)"

@@ -55,9 +55,6 @@ STATES = st.lists(
 )
 
 
-SAMPLES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 100)), min_size=1, max_size=12)
-
-
 def build_from(tables: dict[str, list[Row]], need: frozenset[Group]) -> Report:
     """Write the tables of an export, and build its report."""
     with TemporaryDirectory() as folder:
@@ -76,7 +73,7 @@ def states_of(drawn: list[tuple[int, int, str]]) -> list[tuple[int, str, int, in
 
 
 @settings(deadline=None, max_examples=80)
-@given(STATES, SAMPLES)
+@given(STATES, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 100)), min_size=1, max_size=12))
 def test_means_and_peaks_are_those_of_the_definition(
     drawn: list[tuple[int, int, str]], samples: list[tuple[int, int]]
 ) -> None:
@@ -154,8 +151,7 @@ def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(
     add_own_metrics(folder, result)
     tables = nsys_pp.pipeline(folder).tables(["metrics", "step_metrics"])
     table, whole = tables["metrics"], tables["step_metrics"]
-    jobs = table.filter(group="jobs", lane_count=4)
-    means = dict(jobs.select("item", "mean").iter_rows())
+    means = dict(table.filter(group="jobs", lane_count=4).select("item", "mean").iter_rows())
     assert means["forward"] == pytest.approx(61, abs=0.5)
     assert means["backward"] == pytest.approx(48, abs=0.5)
     waits = table.filter(group="bubbles", item="message_wait").row(0, named=True)
@@ -179,14 +175,15 @@ def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(
     assert of_parts["metrics"].filter(group="families")["lane_count"].max() == 2
 
 
-CALLS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from([0, 1])), max_size=8)
-
-
 BUBBLES = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 10)), min_size=1, max_size=5)
 
 
 @settings(deadline=None, max_examples=60)
-@given(CALLS, BUBBLES, st.lists(st.integers(0, 90), max_size=8))
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from([0, 1])), max_size=8),
+    BUBBLES,
+    st.lists(st.integers(0, 90), max_size=8),
+)
 def test_host_times_are_those_of_the_definition(
     calls: list[tuple[int, int, int]], drawn: list[tuple[int, int]], samples: list[int]
 ) -> None:
@@ -291,20 +288,11 @@ def test_the_reason_of_an_empty_table_is_the_one_that_holds(tmp_path: Path) -> N
     assert f"profile with `{option}`" in of_report, "spelled as in `info`"
     part = tmp_path / "rank0.nspart"
     nsys_pp.extract(report, part)
-    of_part = reasons(part)
-    assert "none of the parts has GPU metrics" in of_part
+    assert "none of the parts has GPU metrics" in reasons(part)
     assert "none of the 2 reports has GPU metrics" in reasons(report.parent)
 
 
 NAMES = ("CUPTI Buffer flush", "TLS allocation", "Lazy Function Loading", "cudaLaunchKernel", "kernel")
-
-
-SPANS = st.lists(
-    st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(0, 2), st.booleans()), max_size=8
-)
-
-
-STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=4)
 
 
 def overhead(start: int, end: int, name: int, thread: int = THREAD) -> Row:
@@ -312,7 +300,10 @@ def overhead(start: int, end: int, name: int, thread: int = THREAD) -> Row:
 
 
 @settings(deadline=None, max_examples=60)
-@given(SPANS, STEPS)
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9), st.integers(0, 2), st.booleans()), max_size=8),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=4),
+)
 def test_times_are_those_of_the_definition(
     spans: list[tuple[int, int, int, bool]], drawn: list[tuple[int, int]]
 ) -> None:
@@ -497,8 +488,7 @@ def result() -> PipelineResult:
 
 def test_utilisation_is_flops_over_time_and_peak(result: PipelineResult) -> None:
     table = result.tables(["utilisation"])["utilisation"]
-    steps = result.tables(["steps"])["steps"]
-    assert table["span_ns"].to_list() == steps["span_ns"].to_list()
+    assert table["span_ns"].to_list() == result.tables(["steps"])["steps"]["span_ns"].to_list()
     for row in table.rows(named=True):
         rate = 1e13 / (row["span_ns"] / 1e9) / 4
         assert row["tflops_per_gpu_s"] == pytest.approx(rate / 1e12)
@@ -531,13 +521,13 @@ def test_options_that_contradict_each_other_are_refused() -> None:
         nsys_pp.pipeline([PIPELINE], flops_per_step=1.0, model="layers=1,hidden=1,sequence=1,batch=1")
 
 
-CALLS_BY_THREAD = st.lists(
-    st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 20), st.integers(0, 1)), max_size=10
-)
-
-
 @settings(deadline=None, max_examples=50)
-@given(BUBBLES, CALLS_BY_THREAD)
+@given(
+    BUBBLES,
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 20), st.integers(0, 1)), max_size=10
+    ),
+)
 def test_other_threads_are_those_of_the_definition(
     drawn: list[tuple[int, int]], calls: list[tuple[int, int, int, int]]
 ) -> None:
@@ -586,19 +576,15 @@ def test_other_threads_are_those_of_the_definition(
     assert {row["name"]: (row["time_ns"], row["count"]) for row in found.iter_rows(named=True)} == expected
 
 
-ROWS = 2 * MOST_WINDOWS
-
-
 @pytest.mark.slow
 def test_parts_have_means_of_windows_of_bounded_number(tmp_path: Path) -> None:
     report = write_bulk_report(tmp_path / "report.sqlite", kernels=1_000, ranges=1_000)
     [(end_ns,)] = select(report, "SELECT max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL")
     nsys_pp.extract(report, tmp_path / "bare.nspart")
-    add_metrics(report, rows=ROWS, end_ns=end_ns)
+    add_metrics(report, rows=2 * MOST_WINDOWS, end_ns=end_ns)
     nsys_pp.extract(report, tmp_path / "report.nspart")
     frames = read_part(tmp_path / "report.nspart", (), version="", optional=METRIC_FRAMES).frames
-    windows = frames["metric_windows"]
-    assert MOST_WINDOWS / 2 < len(windows) <= MOST_WINDOWS
+    assert MOST_WINDOWS / 2 < len(frames["metric_windows"]) <= MOST_WINDOWS
     assert len(frames["metric_families"]) <= 20 * len(METRICS)
     assert (tmp_path / "report.nspart").stat().st_size < report.stat().st_size / 3
     tables = [

@@ -62,8 +62,7 @@ def make_processes(count: int, *, gpus_per_process: int = 1, stages: int = 1) ->
 
 
 def build(table: str, summary: Summary, *, by: str = "run", paddle_compat: bool = False) -> pl.DataFrame:
-    registry = PADDLE_TABLES if paddle_compat else TABLES
-    return registry[table].build(summary, by)
+    return (PADDLE_TABLES if paddle_compat else TABLES)[table].build(summary, by)
 
 
 def rows_of(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

@@ -20,9 +20,9 @@ from fixtures.recording.metrics import add_metrics
 from nsys_pp.model import build_report
 from nsys_pp.options import SHOW_KINDS
 from nsys_pp.read import read_report
+from tests.cli.calls import PIPELINE
 from tests.draws import count_draws
-from tests.importer.importer import Importer
-from tests.importer.readback import assert_no_errors
+from tests.importer import Importer, assert_no_errors
 from tests.read.layouts import (
     UNTIMED,
     Layout,
@@ -36,7 +36,7 @@ from tests.read.tables import Row, write_export
 from tests.recording import record
 from tests.sql import edit, select
 from tests.tables.test_requested import add_network
-from tests.trace.test_reports import PIPELINE, offset_ns, zero_ns
+from tests.trace.test_reports import offset_ns, zero_ns
 
 LAYOUTS = read_layouts()
 

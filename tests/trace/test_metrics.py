@@ -25,8 +25,7 @@ from nsys_pp.model import build_report
 from nsys_pp.options import Detail
 from nsys_pp.output.trace.tracks import MOST_WINDOWS, average, summarise_metrics
 from nsys_pp.read import read_report
-from tests.importer.importer import Importer
-from tests.importer.readback import assert_no_errors
+from tests.importer import Importer, assert_no_errors
 from tests.trace.test_reports import COUNTERS, offset_ns, zero_ns
 
 OF_OVERVIEW = {"SMs Active", "Tensor Active", "DRAM Read Bandwidth", "DRAM Write Bandwidth"}
@@ -68,8 +67,7 @@ def assert_overview_is_drawn(importer: Importer, report: Path) -> None:
 def test_every_mean_comes_back(detail: Detail, recorded: Path, importer: Importer, tmp_path: Path) -> None:
     trace = tmp_path / "run.pftrace"
     nsys_pp.merge([recorded], trace, detail=detail)
-    slices = importer.query(trace, "SELECT count(*) FROM slice")
-    assert slices.item() > 0
+    assert importer.query(trace, "SELECT count(*) FROM slice").item() > 0
     assert_overview_is_drawn(importer, recorded)
 
 

@@ -16,8 +16,9 @@ from nsys_pp.options import DETAILS, Detail
 from nsys_pp.output.trace.tracks import busy_percent
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import find_reports, read_report
-from tests.importer.importer import Importer
-from tests.importer.readback import (
+from tests.cli.calls import PIPELINE
+from tests.importer import (
+    Importer,
     assert_no_errors,
     read_flows,
     read_machines,
@@ -25,8 +26,6 @@ from tests.importer.readback import (
     read_zero_ns,
     slices_by_track,
 )
-
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 DAY_NS = 86_400_000_000_000
 COUNTERS = """

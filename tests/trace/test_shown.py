@@ -20,8 +20,7 @@ from nsys_pp.output.trace.run_tracks import TITLE as MPI_MESSAGES
 from nsys_pp.output.trace.tracks import MOST_SAMPLES, thin
 from nsys_pp.read import read_report
 from nsys_pp.read.names import TABLES, TABLES_ON_REQUEST
-from tests.importer.importer import Importer
-from tests.importer.readback import assert_no_errors, read_flows, slices_by_track
+from tests.importer import Importer, assert_no_errors, read_flows, slices_by_track
 from tests.read.on_request import write_everything
 from tests.read.tables import PROCESS, Row, call, op, os_call, push_pop, strings, write_export
 from tests.sql import edit, select

@@ -8,13 +8,7 @@ without a range."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-
-import polars as pl
-
-from nsys_pp.frames.report import RANGES
-from tests.training.test_jobs import complete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,29 +59,6 @@ def _lay_out(lines: list[str], at: int, counts: dict[str, int], now: int, ranges
 
 def _depth(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-def build_ranges(program: list[NamedRange]) -> pl.DataFrame:
-    """Build `RANGES` of one thread."""
-    count = len(program)
-    return complete(
-        {
-            "range_id": range(count),
-            "kind": ["push_pop"] * count,
-            "process_key": [1] * count,
-            "thread_key": [1] * count,
-            "start_ns": [each.start for each in program],
-            "end_ns": [each.end for each in program],
-            "is_open": [False] * count,
-            "name": [each.name for each in program],
-        },
-        RANGES,
-    )
-
-
-def list_names(program: list[NamedRange]) -> Iterator[tuple[str, str]]:
-    """List the distinct names of a program, and the meaning of each."""
-    yield from dict.fromkeys((each.name, each.meaning) for each in program)
 
 
 PROGRAMS = {  # looked at while the rules were written

@@ -20,7 +20,7 @@ from nsys_pp.read import read_report
 from nsys_pp.run.report import TRAINING_GROUPS, describe_training, find_links, project_report
 from nsys_pp.training.batches import class_batches, widen_batches
 from nsys_pp.training.names import choose_rules, name_steps
-from tests.training.test_jobs import complete
+from tests.training.expected_training import fill_columns
 from tests.training.test_names import ranges_of
 
 NAMES = [
@@ -53,22 +53,19 @@ NAMES = [
 ]
 
 
+def steps_of(*spans: tuple[int, int]) -> pl.DataFrame:
+    """Make steps of their ranges on the host."""
+    frame = pl.DataFrame(spans, schema=["host_start_ns", "host_end_ns"], orient="row").with_columns(
+        process_key=1, device_id=0, step=pl.int_range(pl.len()), source=pl.lit("range")
+    )
+    return fill_columns(frame, STEPS)
+
+
 @pytest.mark.parametrize(("name", "kind", "counts"), NAMES)
 def test_names_tell_kinds_and_counts(name: str, kind: str | None, counts: tuple[int | None, ...]) -> None:
     ranges = ranges_of(name)
     step_ranges = name_steps(ranges, choose_rules(ranges))
-    steps = complete(
-        {
-            "process_key": [1],
-            "device_id": [0],
-            "step": [0],
-            "source": ["range"],
-            "host_start_ns": [0],
-            "host_end_ns": [9],
-        },
-        STEPS,
-    )
-    batches = class_batches(step_ranges, steps)
+    batches = class_batches(step_ranges, steps_of((0, 9)))
     assert batches.select("kind", *BATCH_COUNTS).row(0) == (kind, *counts)
 
 
@@ -78,18 +75,7 @@ def test_ranges_inside_a_step_have_what_it_lacks() -> None:
     )
     step_ranges = widen_batches(name_steps(ranges, choose_rules(ranges)))
     assert step_ranges["end_ns"].to_list() == [28, 19, 29]
-    steps = complete(
-        {
-            "process_key": [1, 1],
-            "device_id": [0, 0],
-            "step": [0, 1],
-            "source": ["range"] * 2,
-            "host_start_ns": [0, 28],
-            "host_end_ns": [28, 29],
-        },
-        STEPS,
-    )
-    batches = class_batches(step_ranges, steps)
+    batches = class_batches(step_ranges, steps_of((0, 28), (28, 29)))
     assert batches["kind"].to_list() == ["decode", None]
     assert batches["generation_requests"].to_list() == [7, None]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -133,11 +132,6 @@ def test_chunks_are_those_of_the_truth(names: str, options: str, tmp_path: Path)
     simulate_reports(tmp_path, f"{options} --names {names}")
     jobs = check_jobs(tmp_path, preset, tuple(column for column in said if "backward" not in column))
     assert jobs.filter(kind="forward")["chunk"].n_unique() == 2
-
-
-def complete(columns: Mapping[str, Sequence[object]], schema: pl.Schema) -> pl.DataFrame:
-    """Make a frame of `schema` that is null where `columns` say nothing."""
-    return fill_columns(pl.DataFrame(columns), schema)
 
 
 Job = tuple[int, str, int, int]

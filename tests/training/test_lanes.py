@@ -123,8 +123,7 @@ def test_forwards_before_the_first_backward_need_no_clock(run: str) -> None:
 def test_forwards_before_the_first_backward_tell_nothing_where_a_rank_is_missing() -> None:
     training = simulate_run("--schedule 1f1b")
     roster, jobs = (frame.filter(pl.col("report") != 0) for frame in (roster_of(training), jobs_of(training)))
-    of_run = roster.with_columns(run_size=pl.lit(4, pl.Int64))
-    lanes, _ = build_lanes(of_run, jobs)
+    lanes, _ = build_lanes(roster.with_columns(run_size=pl.lit(4, pl.Int64)), jobs)
     assert set(lanes["stage_source"]) <= {None, "first forwards"}
 
 
@@ -219,8 +218,7 @@ def test_times_that_are_not_comparable_tell_no_stages(
 
 
 def test_a_lane_without_jobs_has_no_stage_and_stands_last(training: Training) -> None:
-    first = training.lanes["report"][0]
-    jobs = jobs_of(training).filter(pl.col("report") != first)
+    jobs = jobs_of(training).filter(pl.col("report") != training.lanes["report"][0])
     lanes, _ = build_lanes(roster_of(training), jobs)
     assert lanes.select("rank", "stage").rows() == [(1, 0), (2, 1), (3, 2), (0, None)]
 
@@ -552,15 +550,14 @@ def test_counted_steps_get_the_number_of_the_step_that_they_are(
     assert numbers(steps(*rows)) == expected
 
 
-_CAPTURES = st.lists(
-    st.tuples(st.booleans(), st.permutations(range(8)), st.integers(1, 8), st.integers(-5, 5)),
-    min_size=1,
-    max_size=4,
-)
-
-
 @settings(deadline=None)
-@given(_CAPTURES)
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.permutations(range(8)), st.integers(1, 8), st.integers(-5, 5)),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_a_number_is_of_one_step_of_a_lane(captures: list[tuple[bool, list[int], int, int]]) -> None:
     """Numbers in names in any order, and counted steps of other captures at any time."""
     rows = [

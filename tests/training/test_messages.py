@@ -326,8 +326,7 @@ def pair(*messages: dict[str, object]) -> tuple[pl.DataFrame, list[str]]:
     )
     lanes = lanes.with_columns(bound_ns=pl.Series([300, 400]))
     own = {n: t for n, t in MESSAGES.items() if n not in ("process_key", "device_id")}
-    schema = build_schema({"lane": pl.UInt32, **own})
-    frame = pl.DataFrame(list(messages), schema=schema)
+    frame = pl.DataFrame(list(messages), schema=build_schema({"lane": pl.UInt32, **own}))
     return pair_messages(lanes=lanes, messages=frame, steps=RUN_STEPS.to_frame(), jobs=RUN_JOBS.to_frame())
 
 

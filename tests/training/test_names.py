@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
-from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.model import build_report
@@ -31,29 +30,24 @@ from nsys_pp.training.names import (
     name_steps,
     split_names,
 )
-from tests.training.expected_training import read_events
-from tests.training.hand_programs import PROGRAMS, NamedRange, build_ranges, list_names, parse_program
-from tests.training.test_jobs import complete
+from tests.training.expected_training import fill_columns, read_events
+from tests.training.hand_programs import PROGRAMS, NamedRange, parse_program
 
 
-def ranges_of(*names: str, domain: str | None = None, category: str | None = None) -> pl.DataFrame:
+def ranges_of(*names: str | None, domain: str | None = None, category: str | None = None) -> pl.DataFrame:
     """Make ranges, one after the other."""
-    count = len(names)
-    return complete(
-        {
-            "range_id": range(count),
-            "kind": ["push_pop"] * count,
-            "process_key": [1] * count,
-            "thread_key": [1] * count,
-            "start_ns": [10 * at for at in range(count)],
-            "end_ns": [10 * at + 9 for at in range(count)],
-            "is_open": [False] * count,
-            "domain": [domain] * count,
-            "name": names,
-            "category": [category] * count,
-        },
-        RANGES,
+    frame = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_columns(
+        range_id=pl.int_range(pl.len()),
+        kind=pl.lit("push_pop"),
+        process_key=1,
+        thread_key=1,
+        start_ns=10 * pl.int_range(pl.len()),
+        end_ns=10 * pl.int_range(pl.len()) + 9,
+        is_open=False,
+        domain=pl.lit(domain),
+        category=pl.lit(category),
     )
+    return fill_columns(frame, RANGES)
 
 
 def told(preset: str, name: str) -> dict[str, object]:
@@ -570,7 +564,7 @@ def test_names_of_a_program_are_read_as_its_source_says(program: str) -> None:
 
 def read_program(program: list[NamedRange]) -> dict[str, str]:
     """Return the meaning that the package finds for each name of a program."""
-    ranges = build_ranges(program)
+    ranges = job_ranges(*((each.name, each.start, each.end) for each in program))
     rules = choose_rules(ranges)
     jobs = name_jobs(ranges, rules).select("name", "kind").rows()
     steps = name_steps(ranges, rules)["name"].to_list()
@@ -582,7 +576,7 @@ def test_most_names_of_other_loops_are_read_and_none_is_misread() -> None:
     for program, text in PROGRAMS.items():
         ranges = parse_program(text)
         read = read_program(ranges)
-        for name, meaning in list_names(ranges):
+        for name, meaning in dict.fromkeys((each.name, each.meaning) for each in ranges):
             assert read.get(name, meaning) == meaning, (program, name)
             right[program, re.sub("[0-9]+", "#", name)] = read.get(name, "none") == meaning
     assert sum(right.values()) / len(right) >= 0.8
@@ -609,15 +603,8 @@ NAMES = {
 
 
 def split(preset: str, *names: str) -> pl.DataFrame:
-    rows = pl.DataFrame({"name": names, "range_id": range(len(names))}).with_columns(
-        start_ns=10 * pl.col("range_id"),
-        end_ns=10 * pl.col("range_id") + 5,
-        thread_key=pl.lit(1),
-        process_key=pl.lit(1),
-    )
-    ranges = conform(pl.concat([RANGES.to_frame(), rows], how="diagonal_relaxed"), RANGES)
     rules = Rules(jobs=load_preset(preset).jobs)
-    return split_names(name_jobs(ranges, rules), rules)
+    return split_names(name_jobs(ranges_of(*names), rules), rules)
 
 
 @pytest.mark.parametrize(("preset", "name"), NAMES)
@@ -674,31 +661,26 @@ NO_OPERATORS = [
 ]
 
 
-def ranges_of_operators(names: list[str | None], domain: str | None = None) -> pl.DataFrame:
-    columns = {name: [None] * len(names) for name in RANGES}
-    found = {"range_id": [*range(7, 7 + len(names))], "name": names, "domain": [domain] * len(names)}
-    return conform(pl.DataFrame(columns | found), RANGES)
-
-
 def test_operators_are_named_without_what_tells_only_calls_apart() -> None:
-    found = name_operators(ranges_of_operators([*NAMES_OPERATORS]))
+    ranges = ranges_of(*NAMES_OPERATORS).with_columns(pl.col("range_id") + 7)
+    found = name_operators(ranges)
     assert found.schema == NAMED_OPERATORS
     assert (
         dict(zip(NAMES_OPERATORS, found.select("name", "is_communication").rows(), strict=True))
         == NAMES_OPERATORS
     )
-    assert found["range_id"].to_list() == [*range(7, 7 + len(NAMES_OPERATORS))]
+    assert found["range_id"].to_list() == ranges["range_id"].to_list()
 
 
 def test_other_ranges_are_no_operators() -> None:
-    assert name_operators(ranges_of_operators(NO_OPERATORS)).is_empty()
-    assert name_operators(ranges_of_operators([])).schema == NAMED_OPERATORS
+    assert name_operators(ranges_of(*NO_OPERATORS)).is_empty()
+    assert name_operators(ranges_of()).schema == NAMED_OPERATORS
 
 
 def test_whatever_stands_in_the_domain_of_nccl_is_communication() -> None:
-    found = name_operators(ranges_of_operators(["anything", None], domain="NCCL"))
-    assert found.rows() == [(7, None, True)]
-    assert name_operators(ranges_of_operators(["anything"], domain="NCCL2")).is_empty()
+    found = name_operators(ranges_of("anything", None, domain="NCCL"))
+    assert found.rows() == [(0, None, True)]
+    assert name_operators(ranges_of("anything", domain="NCCL2")).is_empty()
 
 
 @pytest.mark.parametrize(

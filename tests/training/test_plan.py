@@ -14,8 +14,7 @@ import nsys_pp
 from fixtures import simulate
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.training import MESSAGE_KINDS
-from tests.importer.importer import Importer
-from tests.importer.readback import slices_by_machine
+from tests.importer import Importer, slices_by_machine
 from tests.worlds.scores import Truth
 from tests.worlds.verdicts import mean_step
 

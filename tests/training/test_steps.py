@@ -30,11 +30,11 @@ from tests.training.expected_training import (
     APART,
     AnalysedReport,
     analyse_reports,
+    fill_columns,
     read_events,
     simulate_reports,
     survey,
 )
-from tests.training.test_jobs import complete
 
 
 @dataclass
@@ -173,7 +173,9 @@ def find_program_steps(program: Program) -> RepeatedSteps:
     }
     launches = pl.DataFrame({"op_id": row, "call_row": row}, schema=dict(LAUNCHES))
     return find_repeated_steps(
-        complete(ops, GPU_OPS), api_calls=complete(calls, API_CALLS), launches=launches
+        fill_columns(pl.DataFrame(ops), GPU_OPS),
+        api_calls=fill_columns(pl.DataFrame(calls), API_CALLS),
+        launches=launches,
     )
 
 
@@ -362,42 +364,29 @@ NOTHING = {"api_calls": API_CALLS.to_frame(), "launches": LAUNCHES.to_frame()}
 
 def kernels(*spans: tuple[int, int]) -> pl.DataFrame:
     """Make kernels of one stream."""
-    count = len(spans)
-    return complete(
-        {
-            "op_id": range(count),
-            "kind": ["kernel"] * count,
-            "process_key": [1] * count,
-            "device_id": [0] * count,
-            "context_id": [1] * count,
-            "stream_id": [7] * count,
-            "start_ns": [start for start, _ in spans],
-            "end_ns": [end for _, end in spans],
-            "is_communication": [False] * count,
-        },
+    frame = pl.DataFrame(spans, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
+    return fill_columns(
+        frame.with_columns(
+            op_id=pl.int_range(pl.len()),
+            kind=pl.lit("kernel"),
+            process_key=1,
+            device_id=0,
+            context_id=1,
+            stream_id=7,
+            is_communication=False,
+        ),
         GPU_OPS,
     )
 
 
 def step_ranges(*rows: tuple[int, int, int | None, int]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Make step ranges of (host start, host end, number, first kernel), and their projections."""
-    count = len(rows)
-    named = complete(
-        {
-            "range_id": range(count),
-            "process_key": [1] * count,
-            "thread_key": [1] * count,
-            "start_ns": [row[0] for row in rows],
-            "end_ns": [row[1] for row in rows],
-            "is_open": [False] * count,
-            "step": [row[2] for row in rows],
-        },
-        NAMED_STEPS,
+    columns = ["start_ns", "end_ns", "step", "gpu_start_ns"]
+    frame = pl.DataFrame(rows, schema=columns, orient="row").with_columns(
+        range_id=pl.int_range(pl.len()), process_key=1, thread_key=1, device_id=0, is_open=False
     )
-    placed = complete(
-        {"range_id": range(count), "device_id": [0] * count, "gpu_start_ns": [row[3] for row in rows]},
-        PROJECTIONS,
-    )
+    named = fill_columns(frame, NAMED_STEPS)
+    placed = fill_columns(frame.select("range_id", "device_id", "gpu_start_ns"), PROJECTIONS)
     return named, placed
 
 
@@ -469,8 +458,7 @@ def test_the_first_step_is_partial_where_only_computation_tells_the_steps(tmp_pa
     kinds = ("forward", "backward")
     patterns = (f"[[job]]\nkind = '{kind}'\npattern = '^{kind}_(?<micro_batch>[0-9]+)'\n" for kind in kinds)
     rules.write_text("title = 'computation'\n" + "".join(patterns))
-    found = analyse_reports(tmp_path / "run", preset=str(rules))
-    steps = steps_of(list(found))
+    steps = steps_of(list(analyse_reports(tmp_path / "run", preset=str(rules))))
     assert set(steps["source"]) == {"jobs"}
     assert steps.filter("is_partial").select("rank", "step").rows() == [(0, 0), (1, 0)]
     assert steps.group_by("rank").len()["len"].to_list() == [3, 3]

@@ -205,16 +205,13 @@ def test_each_moment_counts_for_the_innermost_item(
         assert own["time_ns"].to_list() == sorted(own["time_ns"].to_list(), reverse=True)
 
 
-STEP_LENGTHS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=4)
-
-
 KERNELS = st.lists(
     st.tuples(st.sampled_from(["GEMM", "copy"]), st.integers(-3, 60), st.integers(0, 9)), max_size=12
 )
 
 
 @settings(deadline=None, max_examples=100)
-@given(KERNELS, STEP_LENGTHS)
+@given(KERNELS, st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=4))
 def test_kernels_are_of_the_step_that_they_start_in(
     kernels: list[tuple[str, int, int]], drawn: list[tuple[int, int]]
 ) -> None:

@@ -306,8 +306,7 @@ def test_an_event_whose_record_is_unknown_is_the_last_operation_that_ended(progr
     program.launch(GEMM, COMPUTE, 50_000, [RECEIVE])
     last = program.ops[-1]
     last.start, last.end = last.start + 30_000, last.end + 30_000  # the device takes its time
-    recorded = frames(program)["stream_calls"]
-    waits_only = recorded.filter(~pl.col("is_record"))
+    waits_only = frames(program)["stream_calls"].filter(~pl.col("is_record"))
     assert "message" in [piece[0] for piece in pieces_of(waits_of(program, stream_calls=waits_only))]
 
 

@@ -93,8 +93,7 @@ def test_a_page_shows_everything_and_its_labels_fit(tmp_path: Path) -> None:
     steps: list[Step] = [STATE]
     for window in [(0.0, 0.5), (0.13, 0.31), (0.4, 0.43), (0.0, 1.0)]:
         steps += [["evaluate", span % window], STATE]
-    found = open_page(known, tmp_path, steps)
-    states = [value for value in found.values if value]
+    states = [value for value in open_page(known, tmp_path, steps).values if value]
     counts = {
         "bars": len(build_bars(known)),
         "arrows": known.transfers.height,

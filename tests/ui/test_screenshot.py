@@ -10,11 +10,9 @@ import pytest
 import nsys_pp
 from nsys_pp.output.perfetto.trace import write_perfetto
 from nsys_pp.output.split_index import SplitFile, write_index
+from tests.cli.calls import PIPELINE
 from tests.output.drawings import drawing, encode, mark_subtrack, slice_subtrack, slices
 from tests.ui.browser import Shot, Step, perfetto_screenshot, visit
-
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
 
 # Rows that are in view, from top to bottom, as the page shows their names; `slices` of the row's tracks.
 IN_VIEW = """(async () => {
@@ -45,7 +43,7 @@ def open_trace(trace: Path, picture: Path) -> dict[str, Any]:
 
 def test_steps_bubbles_and_the_jobs_of_all_ranks_are_in_view(tmp_path: Path) -> None:
     trace = tmp_path / "run.pftrace"
-    nsys_pp.merge([FIXTURES], trace)
+    nsys_pp.merge([PIPELINE], trace)
     found = open_trace(trace, tmp_path / "run.png")
     rows = [row for row in found["rows"] if row["name"] != "System"]
     assert [row["name"].strip() for row in rows] == [

@@ -39,8 +39,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         "docs/zh/guide",
     ):
         assert (tmp_path / "html" / f"{page}.html").is_file()
-    index = (tmp_path / "html" / "index.html").read_text()
-    assert "docs/reference/tables.html" in index
+    assert "docs/reference/tables.html" in (tmp_path / "html" / "index.html").read_text()
 
 
 def test_broken_links_and_unlisted_pages_are_reported(

@@ -411,8 +411,7 @@ class PairScore:
 
 def score_pairs(findings: Findings, truth: Truth) -> PairScore:
     """Compare pairs of kernels with the messages and exchanges: by process and times of both kernels."""
-    transfers = findings.training.transfers
-    pairs = transfers.select("sender", "receiver", *_TIMES)
+    pairs = findings.training.transfers.select("sender", "receiver", *_TIMES)
     pairs = findings.on_reports(pairs, "sender", *_TIMES[:2], prefix="send_")
     pairs = findings.on_reports(pairs, "receiver", *_TIMES[2:], prefix="receive_")
     messages = _match(pairs, truth, truth.messages)

@@ -146,8 +146,7 @@ def test_all_draws_are_options_of_the_simulator() -> None:
         options.build_site(chosen)
         options.build_clock_errors(chosen)
     assert seen >= set(DRAWS)
-    schedules = {draw_options(seed)["schedule"] for seed in range(100)}
-    assert schedules == set(SCHEDULES)
+    assert {draw_options(seed)["schedule"] for seed in range(100)} == set(SCHEDULES)
 
 
 @pytest.mark.few(1)

@@ -350,8 +350,7 @@ def _is_longer(finding: Finding, rank: int | None, truth: Truth, first_step: int
     duration = (pl.col("end_ns") - pl.col("start_ns")).sum()
     late = truth.table("causes").filter(pl.col("cause").is_in(["host", "data"]))
     late = late if rank is None else late.filter(rank=rank)
-    times = late.group_by("rank", "step").agg(late_ns=duration)["late_ns"]
-    largest = times.max()
+    largest = late.group_by("rank", "step").agg(late_ns=duration)["late_ns"].max()
     return (
         isinstance(largest, int | float)
         and largest >= ((finding.value_ns or 0) - (finding.usual_ns or 0)) / 2
