@@ -1,8 +1,19 @@
-"""`python -m nsys_pp`."""
+"""`nsys-pp`, and `python -m nsys_pp`."""
 
 from __future__ import annotations
 
-from nsys_pp.cli import main
+import sys
+
+
+def main() -> None:
+    """Run the program; Ctrl-C while its modules are loaded ends it without a traceback."""
+    try:
+        from nsys_pp.cli import main as run
+
+        run(prog_name="nsys-pp")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
-    main(prog_name="nsys-pp")
+    main()

@@ -226,7 +226,11 @@ def _read_source(source: Source, file: Path) -> pl.DataFrame:
 
 
 def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
-    columns = [pl.col(theirs).alias(ours) for ours, theirs in source.columns.items()]
+    nested = {name for name, dtype in table.collect_schema().items() if dtype.is_nested()}  # of no exporter
+    columns = [
+        (pl.lit(None) if theirs in nested else pl.col(theirs)).alias(ours)
+        for ours, theirs in source.columns.items()
+    ]
     if "row" in source.table.columns and "row" not in source.columns:
         table = table.with_row_index("__row", offset=1)
         columns.append(pl.col("__row").cast(pl.Int64).alias("row"))

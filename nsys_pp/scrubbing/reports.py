@@ -323,7 +323,8 @@ def scrub_report(
     raw = replace_texts(raw, pseudonyms)
     write_database(target, raw)
     assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
-    others = sorted({*list_tables(path)} - {*list_tables(target)})
+    written = {name.lower() for name in list_tables(target)}
+    others = [name for name in list_tables(path) if name.lower() not in written]
     if copied := [name for name in keep_tables if name in others]:
         copy_tables(path, target, copied)
         listed = ", ".join(f"`{name}`" for name in copied)

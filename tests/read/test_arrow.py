@@ -131,6 +131,16 @@ def write_folder(export: Path, folder: Path, kind: str) -> Path:
     return folder
 
 
+def test_a_column_of_structs_is_no_column(tmp_path: Path) -> None:
+    export = write_export(tmp_path / "a.sqlite", _cuda_tables())
+    folder = write_folder(export, tmp_path / "a_parquet", "parquet")
+    file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    pl.read_parquet(file).with_columns(pl.struct(name="shortName").alias("shortName")).write_parquet(file)
+    kernels = read_report(folder)["kernels"]
+    assert len(kernels) == len(read_report(export)["kernels"]) > 0
+    assert kernels["name_id"].to_list() == [None] * len(kernels)
+
+
 def _cuda_tables() -> dict[str, list[Row]]:
     high = PROCESS | (254 << 56) - (1 << 64)  # host 254: negative as SQLite has it
     return {

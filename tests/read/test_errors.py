@@ -155,9 +155,9 @@ def _make_slow_columns(path: Path) -> None:
     )
 
 
-def _make_endless_tree(path: Path) -> None:
+def make_endless_tree(path: Path) -> None:
     """Make pages whose children are one page, in levels: 300^5 rows in a file of a few pages."""
-    path.unlink()
+    path.unlink(missing_ok=True)
     _report(path, 60_000, text=None)
     data = bytearray(path.read_bytes())
     ((root,),) = select(path, "SELECT rootpage FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
@@ -179,7 +179,7 @@ def _make_endless_tree(path: Path) -> None:
 
 @pytest.mark.few(4)  # each file, and each command
 @pytest.mark.parametrize("command", ["info", "summary", "project"])
-@pytest.mark.parametrize("make", [_make_view, _make_virtual_table, _make_slow_columns, _make_endless_tree])
+@pytest.mark.parametrize("make", [_make_view, _make_virtual_table, _make_slow_columns, make_endless_tree])
 def test_a_hostile_file_is_read_or_refused_soon(
     tmp_path: Path, command: str, make: Callable[[Path], None]
 ) -> None:
@@ -189,7 +189,7 @@ def test_a_hostile_file_is_read_or_refused_soon(
     done = run(command, path, env=environment(PYTHONWARNINGS=""))
     assert "unforeseen" not in done.stderr
     assert done.code in (0, 1)
-    if make is _make_endless_tree:
+    if make is make_endless_tree:
         assert "is damaged" in done.stderr
     end = os.times()  # time of processors: other work on the machine does not count
     assert sum(end[:4]) - sum(begin[:4]) < 120

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import string
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,8 +21,18 @@ from nsys_pp.errors import MissingDataError, OutputError, ReportError
 from nsys_pp.read import read_report
 from nsys_pp.scrubbing import reports
 from nsys_pp.scrubbing.pseudonyms import Identities, choose_pseudonyms
-from tests.cli.calls import PIPELINE, RANK0, assert_refused, call, succeed
+from tests.cli.calls import (
+    PIPELINE,
+    RANK0,
+    assert_refused,
+    call,
+    command_line,
+    environment,
+    succeed,
+    wait_until,
+)
 from tests.read.test_arrow import write_folder
+from tests.read.test_errors import make_endless_tree
 from tests.sql import edit, select
 from tests.test_secrets import HIDDEN, SHOWN, plant, plant_into
 from tests.unpacking import find_words
@@ -144,6 +155,67 @@ def test_other_tables_are_kept_on_request(tmp_path: Path) -> None:
     )
     assert f"note: `{report}`: `notes` copied as they are, with all their texts" in done.stderr
     assert select(tmp_path / "b.sqlite", "SELECT * FROM notes") == [("shown", 0.5), (b"\0\xff", None)]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        pytest.param(["CREATE TABLE e (b)", "INSERT INTO e VALUES (zeroblob(64))"], id="zeros"),
+        pytest.param(
+            [
+                "CREATE TABLE e (own INTEGER PRIMARY KEY, start, eventType, globalTid, text)",
+                "INSERT INTO e SELECT 9000 + 3 * rowid, start, 34, globalTid, 'mark' FROM NVTX_EVENTS",
+                "DROP TABLE NVTX_EVENTS",
+                "ALTER TABLE e RENAME TO NVTX_EVENTS",
+            ],
+            id="chosen row ids",
+        ),
+        pytest.param(
+            ["ALTER TABLE StringIds RENAME TO e", "ALTER TABLE e RENAME TO stringids"],
+            id="name in lower case",
+        ),
+    ],
+)
+def test_an_odd_report_is_copied(tmp_path: Path, statements: list[str]) -> None:
+    report = edit(Path(shutil.copy(RANK0, tmp_path / "a.sqlite")), *statements)
+    succeed("scrub", report, "-o", tmp_path / "b.sqlite", "--keep-table", "stringids")
+    one, other = (read_report(tmp_path / name) for name in ("a.sqlite", "b.sqlite"))
+    assert one.recorded == other.recorded
+    assert one["nvtx"]["row"].to_list() == other["nvtx"]["row"].to_list()
+
+
+def test_a_table_without_end_is_refused(tmp_path: Path) -> None:
+    report = tmp_path / "a.sqlite"
+    make_endless_tree(report)
+    edit(
+        report,
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET name = 'e', tbl_name = 'e', sql = replace(sql, 'NVTX_EVENTS', 'e')"
+        " WHERE name = 'NVTX_EVENTS'",
+    )
+    edit(report, "CREATE TABLE NVTX_EVENTS (start, eventType)")
+    for keep in ([], ["--keep-table", "e"]):
+        done = call("scrub", report, "-o", tmp_path / "b.sqlite", *keep)
+        assert (done.code, done.stdout) == (1, "")
+        assert "is damaged: SQLite cannot read all of it" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]
+
+
+def test_a_killed_scrub_leaves_no_journal(tmp_path: Path) -> None:
+    """The next run removes the hidden file itself, but not what SQLite put beside it."""
+    report = edit(
+        Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
+        "CREATE TABLE e (number, text)",
+        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500000)"
+        " INSERT INTO e SELECT i, hex(i) FROM n",
+    )
+    (folder := tmp_path / "out").mkdir()
+    size = RANK0.stat().st_size
+    line = command_line("scrub", report, "-o", folder / "b.sqlite", "--keep-table", "e")
+    with subprocess.Popen(line, env=environment(PYTHONWARNINGS="")) as process:
+        wait_until(lambda: any(path.stat().st_size > 2 * size for path in folder.iterdir()), process)
+        process.kill()
+    assert not [path for path in folder.iterdir() if "journal" in path.name]
 
 
 def test_a_copy_that_would_hold_a_removed_text_does_not_appear(
