@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from fixtures.recording.bulk import write_bulk_report
+from nsys_pp.__main__ import main
 from tests.cli.calls import PATIENCE_S, PIPELINE, RANK0, command_line, environment, run, wait_until
 from tests.sql import edit
 
@@ -61,6 +63,16 @@ def test_an_interrupt_leaves_nothing_behind(
     assert stderr.strip() == ("Interrupted" if process.returncode == 130 else "")
     assert output.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [output]
+
+
+def test_an_interrupt_while_modules_are_loaded_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loading(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "nsys_pp.cli", Loading("nsys_pp.cli"))
+    with pytest.raises(SystemExit, match="130"):
+        main()
 
 
 def test_an_interrupt_is_one_object_in_a_log_of_json(large_report: Path, tmp_path: Path) -> None:

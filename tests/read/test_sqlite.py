@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import sqlite3
@@ -302,6 +303,13 @@ def assert_equal_rows(compiled: Rows | str, plain: Rows | str, kinds: str) -> No
     assert compiled.is_odd == plain.is_odd
     for kind, ours, theirs in zip(kinds, compiled.columns, plain.columns, strict=True):
         assert (kind == "i" and plain.is_odd) or ours.equals(theirs, null_equal=True)
+
+
+def test_no_file_can_know_the_hash_of_its_texts() -> None:
+    """Texts that share a hash would be compared each with each."""
+    library = find_library()
+    secret = library and (ctypes.c_uint64 * 2).in_dll(library.own, "secret")
+    assert secret is None or (secret[0] and secret[1] % 2 == 1)
 
 
 @settings(max_examples=count_draws(100), deadline=None)
