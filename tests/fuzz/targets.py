@@ -77,6 +77,7 @@ _MOST_CHANGES = 6
 _COLUMN_TYPES: tuple[Any, ...] = (
     *(pl.String, pl.Float64, pl.Int8, pl.UInt64, pl.Boolean, pl.Binary, pl.Null, pl.Categorical, pl.Date),
     *(pl.List(pl.Int64), pl.Datetime("ns"), pl.Int128, pl.Decimal(20, 3)),
+    pl.Struct({"a": pl.Int64}),
 )
 
 
@@ -103,37 +104,32 @@ def _change(path: Path, change: Callable[[sqlite3.Connection, Choices], None], c
         connection.execute("COMMIT")
 
 
+_STEPS = (1, -1, 10**9, 2**40, 2**62, -(2**62))
+
+
 def _change_table(connection: sqlite3.Connection, choices: Choices) -> None:
     table = choices.pick(list_tables(connection))
     info = list(connection.execute(f'SELECT name FROM pragma_table_info("{table}")'))
     columns = [str(name).replace('"', '""') for (name,) in info]
     column, other = choices.pick(columns), choices.pick(columns)
-    row = 1 + choices.below(MOST_ROWS)
-    kind = choices.below(12)
-    if kind <= 2:
-        connection.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', [pick_value(choices), row])
-    elif kind == 3:
-        connection.execute(f'UPDATE "{table}" SET "{column}" = ?', [pick_value(choices)])
-    elif kind == 4:
-        connection.execute(f'UPDATE "{table}" SET "{column}" = "{other}", "{other}" = "{column}"')
-    elif kind == 5:
-        step = choices.pick([1, -1, 10**9, 2**40, 2**62, -(2**62)])
-        connection.execute(f'UPDATE "{table}" SET "{column}" = "{column}" + ? WHERE rowid >= ?', [step, row])
-    elif kind == 6:
-        connection.execute(f'DELETE FROM "{table}" WHERE rowid >= ?', [row])
-    elif kind == 7:
-        names = ", ".join(f'"{name}"' for name in columns)
-        connection.execute(f'INSERT INTO "{table}" ({names}) SELECT {names} FROM "{table}" LIMIT ?', [row])
-    elif kind == 8:
-        connection.execute(f'DROP TABLE "{table}"')
-    elif kind == 9:
-        connection.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
-    elif kind == 10:
-        connection.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "{other}x"')
-    else:
-        connection.execute(
-            f'ALTER TABLE "{table}" RENAME TO "{choices.pick(["x", "StringIds", "PROCESSES"])}"'
-        )
+    row, value, step = 1 + choices.below(MOST_ROWS), pick_value(choices), choices.pick(_STEPS)
+    names = ", ".join(f'"{name}"' for name in columns)
+    cell: tuple[str, list[Any]] = (f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', [value, row])
+    change, values = choices.pick(
+        [
+            *[cell] * 3,
+            (f'UPDATE "{table}" SET "{column}" = ?', [value]),
+            (f'UPDATE "{table}" SET "{column}" = "{other}", "{other}" = "{column}"', []),
+            (f'UPDATE "{table}" SET "{column}" = "{column}" + ? WHERE rowid >= ?', [step, row]),
+            (f'DELETE FROM "{table}" WHERE rowid >= ?', [row]),
+            (f'INSERT INTO "{table}" ({names}) SELECT {names} FROM "{table}" LIMIT ?', [row]),
+            (f'DROP TABLE "{table}"', []),
+            (f'ALTER TABLE "{table}" DROP COLUMN "{column}"', []),
+            (f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "{other}x"', []),
+            (f'ALTER TABLE "{table}" RENAME TO "{choices.pick(["x", "StringIds", "PROCESSES"])}"', []),
+        ]
+    )
+    connection.execute(change, values)
 
 
 _TYPES = ("", "TEXT", "REAL", "NUMERIC", "BLOB", "INTEGER", "ANY", "INT64 UNSIGNED", "DATETIME")
@@ -156,23 +152,30 @@ def _define_oddly(connection: sqlite3.Connection, choices: Choices) -> None:
     table = choices.pick([*_READ.values(), *list_tables(connection)])
     info = list(connection.execute(f'SELECT name, type FROM pragma_table_info("{table}")'))
     names = [str(name).replace('"', '""') for name, _ in info]
-    column, kind = choices.pick(names), choices.below(11)
-    costly = choices.pick(_COSTLY)
-    if kind == 0:
-        connection.execute(f'ALTER TABLE "{table}" RENAME TO "x{table}"')
-        connection.execute(f'CREATE VIEW "{table}" AS SELECT *, {costly} AS costly FROM "x{table}"')
-    elif kind == 1:
-        connection.execute(
-            f'ALTER TABLE "{table}" ADD COLUMN "{choices.pick(TEXTS)[:60]}" {choices.pick(_TYPES)} DEFAULT 7'
-        )
-    elif kind == 2:
-        connection.execute(f'ALTER TABLE "{table}" ADD COLUMN costly AS ({costly})')
-    elif kind == 3:
-        connection.execute(f'CREATE INDEX "i{table}" ON "{table}"("{column}") WHERE "{column}" IS NOT NULL')
-    elif kind == 4:
-        connection.execute(f'CREATE TRIGGER "t{table}" INSERT ON "{table}" BEGIN SELECT {costly}; END')
-    elif kind <= 8:
+    column, costly = choices.pick(names), choices.pick(_COSTLY)
+    declared, default = choices.pick(_TYPES), choices.pick(["7", f"'{'n' * 500_000}'"])
+    added = f'ALTER TABLE "{table}" ADD COLUMN "{choices.pick(TEXTS)[:60]}" {declared} DEFAULT {default}'
+    odd = [
+        [
+            f'ALTER TABLE "{table}" RENAME TO "x{table}"',
+            f'CREATE VIEW "{table}" AS SELECT *, {costly} AS costly FROM "x{table}"',
+        ],
+        [added],
+        [f'ALTER TABLE "{table}" ADD COLUMN costly AS ({costly})'],
+        [f'CREATE INDEX "i{table}" ON "{table}"("{column}") WHERE "{column}" IS NOT NULL'],
+        [  # an index that could not be made is written to the catalog
+            f'CREATE INDEX "e{table}" ON "{table}"(length("{column}"))',
+            "PRAGMA writable_schema = ON",
+            f"""UPDATE sqlite_master SET sql = replace(sql, 'length("{column}")', '{costly.replace("'", "''")}')""",
+        ],
+        [f'CREATE TRIGGER "t{table}" INSERT ON "{table}" BEGIN SELECT {costly}; END'],
+    ]
+    kind = choices.below(12)
+    if kind in range(6, 10):
         _rebuild(connection, table, names, choices)
+    elif kind < 6:
+        for statement in odd[kind]:
+            connection.execute(statement)
     else:
         row = 1 + choices.below(MOST_ROWS)
         connection.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', [pick_value(choices), row])

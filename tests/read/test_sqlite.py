@@ -308,7 +308,7 @@ def assert_equal_rows(compiled: Rows | str, plain: Rows | str, kinds: str) -> No
 def test_no_file_can_know_the_hash_of_its_texts() -> None:
     """Texts that share a hash would be compared each with each."""
     library = find_library()
-    secret = library and (ctypes.c_uint64 * 2).in_dll(library.own, "secret")
+    secret = None if library is None else (ctypes.c_uint64 * 2).in_dll(library.own, "secret")
     assert secret is None or (secret[0] and secret[1] % 2 == 1)
 
 
