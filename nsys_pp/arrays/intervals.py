@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import list_distinct
+from nsys_pp.arrays.columns import EVER, NEVER, list_distinct
 from nsys_pp.arrays.search import expand_windows, find_first, find_last, order_by_time, running_maximum
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 
@@ -257,6 +257,25 @@ def intersect(owner: Int64s, start: Int64s, end: Int64s, others: Intervals) -> O
         start=np.maximum(start[row], others.start[other]),
         end=np.minimum(end[row], others.end[other]),
     )
+
+
+def split_at(start: Int64s, end: Int64s, edges: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Split each interval at the edges inside it: row, start and end of each piece, by row and start.
+
+    Args:
+        start: ns.
+        end: ns, not before start.
+        edges: Distinct, ascending.
+
+    >>> split_at(np.array([0, 4, 5]), np.array([9, 5, 5]), np.array([4, 5, 9]))
+    (array([0, 0, 0, 1, 2]), array([0, 4, 5, 4, 5]), array([4, 5, 9, 5, 5]))
+    """
+    first = np.searchsorted(edges, start, side="right")
+    last = np.maximum(first, np.searchsorted(edges, end))
+    row = np.repeat(np.arange(len(start)), last - first + 1)
+    at = expand_windows(first, last + 1)  # a piece lies between an edge and the next one
+    bounds = np.concatenate([[NEVER], edges, [EVER]])
+    return row, np.maximum(bounds[at], start[row]), np.minimum(bounds[at + 1], end[row])
 
 
 def find_innermost(

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.search import expand_windows
+from nsys_pp.arrays.intervals import split_at
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import list_comparable_steps
 from nsys_pp.frames.conform import build_schema, conform
@@ -214,7 +214,8 @@ def _split_segments(path: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.Data
     state_start, state_end = (_keys(lane_states, column, path) for column in ("start_ns", "end_ns"))
     job_start, job_end = (_keys(jobs, column, path) for column in ("compute_start_ns", "compute_end_ns"))
     first, last = (_keys(path, column, path) for column in ("start_ns", "end_ns"))
-    stay, start, end = _split(first, last, [state_start, state_end, job_start, np.sort(job_end)])
+    edges = np.unique(np.concatenate([state_start, state_end, job_start, job_end]))
+    stay, start, end = split_at(first, last, edges)
     in_state, in_job = _row_at(start, state_start, state_end), _row_at(start, job_start, job_end)
     segments = path[stay].with_columns(
         start_ns=pl.col("start_ns") + (start - first[stay]), end_ns=pl.col("start_ns") + (end - first[stay])
@@ -250,20 +251,6 @@ def _split_segments(path: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.Data
             pl.col("end_ns").last(),
         )
     )
-
-
-def _split(first: Int64s, last: Int64s, edges: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
-    """Split each [first, last) at the edges in it, in ascending order; return row, start and end of each."""
-    stays, starts = [np.arange(len(first))], [first]
-    for ascending in edges:
-        low = np.searchsorted(ascending, first, side="right")
-        high = np.maximum(low, np.searchsorted(ascending, last))
-        stays.append(np.repeat(np.arange(len(first)), high - low))
-        starts.append(ascending[expand_windows(low, high)])
-    cuts = np.unique(np.stack([np.concatenate(stays), np.concatenate(starts)], axis=1), axis=0)
-    stay, start = cuts[:, 0], cuts[:, 1]
-    is_last = np.append(stay[1:] != stay[:-1], True)[: len(stay)]
-    return stay, start, np.where(is_last, last[stay], np.roll(start, -1))
 
 
 def _keys(frame: pl.DataFrame, column: str, path: pl.DataFrame) -> Int64s:

@@ -18,9 +18,9 @@ from nsys_pp.arrays.columns import (
     numbers,
     pack,
 )
-from nsys_pp.arrays.intervals import find_innermost, intersect, unite
+from nsys_pp.arrays.intervals import find_innermost, intersect, split_at, unite
 from nsys_pp.arrays.names import is_named
-from nsys_pp.arrays.search import expand_windows, find_last, running_maximum
+from nsys_pp.arrays.search import find_last, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import GRAPH_LAUNCH
@@ -142,7 +142,8 @@ def build_gap_activities(
         ]
     )
     outside = _list_calls(api_calls, thread, patterns["outside"])
-    gap, time, length = _split_gaps(begin, until, [ranges, inside, outside])
+    edges = [numbers(frame[name]) for frame in (ranges, inside, outside) for name in ("start_ns", "end_ns")]
+    gap, time, ends = split_at(begin, until, np.unique(np.concatenate(edges)))
     of_thread = thread[gap]
     activity = np.full(len(gap), -1)
     for intervals in (inside, ranges, outside):
@@ -154,7 +155,7 @@ def build_gap_activities(
     activity = np.where(activity < 0, _find_activities(np.zeros_like(of_thread), time, anywhere), activity)
     activity = np.where(activity < 0, HOST_ACTIVITIES.index("other"), activity)
     total = np.zeros((len(gaps), len(HOST_ACTIVITIES)), dtype=np.int64)
-    np.add.at(total, (rows[gap], activity), length)
+    np.add.at(total, (rows[gap], activity), ends - time)
     return pl.DataFrame(
         [
             as_numbers(name, total[:, at]).set(pl.Series(~has_gap), None)
@@ -191,21 +192,6 @@ def _list_calls(api_calls: pl.DataFrame, thread: Int64s, patterns: dict[str, str
         .with_columns(activity=pl.Series(activity))
         .filter(pl.col("activity") >= 0)
     )
-
-
-def _split_gaps(begin: Int64s, until: Int64s, intervals: list[pl.DataFrame]) -> tuple[Int64s, Int64s, Int64s]:
-    """Split gaps at the starts and ends of intervals: index of the gap, start and length of each piece."""
-    edges = [numbers(frame[name]) for frame in intervals for name in ("start_ns", "end_ns")]
-    edge = np.sort(np.concatenate(edges))  # of equal ones each makes a piece without length
-    first, last = np.searchsorted(edge, begin, side="right"), np.searchsorted(edge, until)
-    last = np.maximum(first, last)
-    gap = np.concatenate([np.arange(len(begin)), np.repeat(np.arange(len(begin)), last - first)])
-    time = np.concatenate([begin, edge[expand_windows(first, last)]])
-    order = np.lexsort((time, gap))
-    gap, time = gap[order], time[order]
-    is_last = np.append(gap[1:] != gap[:-1], True)[: len(gap)]
-    ends = np.where(is_last, until[gap], np.append(time[1:], 0)[: len(gap)])
-    return gap, time, ends - time
 
 
 def _find_activities(owner: Int64s, time: Int64s, intervals: pl.DataFrame) -> Int64s:

@@ -7,7 +7,6 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import (
-    EVER,
     NEVER,
     as_numbers,
     gather,
@@ -18,7 +17,8 @@ from nsys_pp.arrays.columns import (
     numbers,
     pick,
 )
-from nsys_pp.arrays.search import expand_windows, number_rows, order_by_number, running_maximum
+from nsys_pp.arrays.intervals import split_at
+from nsys_pp.arrays.search import number_rows, order_by_number, running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.report import KERNEL_KINDS, OP_DETAILS, OpDetails
@@ -146,38 +146,20 @@ def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s
     """
     step_group = number_devices(steps, ops.devices)
     step_start, step_end, step_number = (numbers(steps[name]) for name in ("start_ns", "end_ns", "step"))
-    start, end = ops.start, ops.end
-    parts = []
+    parts = [[np.zeros(0, dtype=np.int64)] * 4]  # of no device
     for device in range(len(ops.devices)):
         computes = np.flatnonzero(ops.is_compute & (ops.device == device))
-        computes = computes[np.argsort(start[computes], kind="stable")]
+        computes = computes[np.argsort(ops.start[computes], kind="stable")]
         own = np.flatnonzero(step_group == device)
         own = own[np.argsort(step_start[own], kind="stable")]
         edges = list_distinct(np.concatenate([step_start[own], step_end[own]]))
-        # an operation that contains edges[first:last] is cut into last - first + 1 parts
-        first, last = (
-            np.searchsorted(edges, start[computes], side="right"),
-            np.searchsorted(edges, end[computes]),
-        )
-        last = np.maximum(first, last)
-        op = np.repeat(computes, last - first + 1)
-        edge = expand_windows(first, last + 1)  # the part ends at this edge, or with its operation
-        bounded = np.concatenate([[NEVER], edges, [EVER]])
-        part_start = np.maximum(bounded[edge], start[op])
-        at = np.searchsorted(step_start[own], bounded[edge], side="right") - 1  # the last step started
-        is_in = (at >= 0) & (bounded[edge] < np.append(step_end[own], NEVER)[at])
+        _, part_start, part_end = split_at(ops.start[computes], ops.end[computes], edges)
+        at = np.searchsorted(step_start[own], part_start, side="right") - 1  # the last step started
+        is_in = (at >= 0) & (part_start < np.append(step_end[own], NEVER)[at])
         step = np.where(is_in, np.append(step_number[own], NEVER)[at], NEVER)
         order = np.argsort(part_start, kind="stable")
-        device_parts = (
-            np.full_like(op, device),
-            part_start,
-            np.minimum(bounded[edge + 1], end[op]),
-            step,
-        )
+        device_parts = (np.full_like(step, device), part_start, part_end, step)
         parts.append([column[order] for column in device_parts])
-    if not parts:
-        empty = np.zeros(0, dtype=np.int64)
-        return empty, empty, empty, empty
     group, start, end, step = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return group, start, end, step
 

@@ -20,6 +20,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, find_distinct, keep_rows, numbers, pick, whole_numbers
+from nsys_pp.arrays.intervals import split_at
 from nsys_pp.arrays.search import expand_windows, find_equal_rows, find_last, order_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import keep_comparable
@@ -357,13 +358,8 @@ def _list_pieces(lane_states: pl.DataFrame, jobs: pl.DataFrame, places: _Places)
     since, until = (places.at(whole_numbers(jobs["lane"])[row], time[row]) for time in _span_jobs(jobs))
     cuts = np.unique(np.append(since, until))
     begins, ends = places.at(lane, start), places.at(lane, end)
-    first, stop = np.searchsorted(cuts, begins, side="right"), np.searchsorted(cuts, ends)
-    stop = np.where(is_waiting, first, np.maximum(first, stop))
-    piece = np.append(np.arange(len(lane)), np.repeat(np.arange(len(lane)), stop - first))
-    begin = np.append(begins, cuts[expand_windows(first, stop)])
-    order = np.argsort(begin, kind="stable")
-    piece, begin = piece[order], begin[order]
-    stops = np.minimum(np.append(begin[1:], np.iinfo(np.int64).max), ends[piece])
+    piece, begin, stops = split_at(begins, np.where(is_waiting, begins, ends), cuts)  # waits are not cut
+    stops = np.where(is_waiting[piece], ends[piece], stops)
     by_start = np.argsort(since, kind="stable")
     job = pick(by_start, np.searchsorted(since[by_start], begin, side="right") - 1, -1)
     job = np.where(pick(until, job, -1) >= stops, job, -1)
