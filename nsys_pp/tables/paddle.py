@@ -80,17 +80,26 @@ def _decimals(value: pl.Expr) -> pl.Expr:
     return pl.coalesce(text, pl.lit("-"))
 
 
+def _milliseconds(time_ns: str) -> pl.Expr:
+    return _decimals(pl.col(time_ns) / NS_PER_MS)
+
+
+def _percent(fraction: str) -> pl.Expr:
+    return _decimals(100 * pl.col(fraction))
+
+
 def _cell(total: str, mean: str, largest: str, smallest: str, fraction: str) -> pl.Expr:
     """Format the five values of a cell."""
-    times = [_decimals(pl.col(name) / NS_PER_MS) for name in (total, mean, largest, smallest)]
-    return pl.concat_str(*times, _decimals(100 * pl.col(fraction)), separator=" / ")
+    times = map(_milliseconds, (total, mean, largest, smallest))
+    return pl.concat_str(*times, _percent(fraction), separator=" / ")
 
 
-def _side_cell(side: str) -> pl.Expr:
-    return _cell(*(f"{side}_{name}" for name in ("total_ns", "mean_ns", "max_ns", "min_ns", "fraction")))
-
-
-_TIMES_CELL = _cell("total_ns", "mean_ns", "max_ns", "min_ns", "fraction")
+_CELL_COLUMNS = ("total_ns", "mean_ns", "max_ns", "min_ns", "fraction")
+_TIMES_CELL = _cell(*_CELL_COLUMNS)
+_SIDE_CELLS = {
+    cell: _cell(*(f"{side}_{name}" for name in _CELL_COLUMNS))
+    for cell, side in (("cpu_cell", "host"), ("gpu_cell", "gpu"))
+}
 
 
 def _lay_out(
@@ -138,40 +147,6 @@ def _derive_devices(frame: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([host, gpu]).sort("row", maintain_order=True).drop("row")
 
 
-def _percent(fraction: str) -> pl.Expr:
-    return _decimals(100 * pl.col(fraction))
-
-
-def _derive_shares(item: pl.Expr) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Build the function that adds `item`, `time` and `ratio`."""
-
-    def derive(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.with_columns(
-            item=item, time=_decimals(pl.col("time_ns") / NS_PER_MS), ratio=_percent("fraction")
-        )
-
-    return derive
-
-
-def _derive_items(item: pl.Expr) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Build the function that adds `item` and the cells of both sides."""
-
-    def derive(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.with_columns(item=item, cpu_cell=_side_cell("host"), gpu_cell=_side_cell("gpu"))
-
-    return derive
-
-
-def _derive_ranges(frame: pl.DataFrame) -> pl.DataFrame:
-    total = _decimals(pl.col("gpu_total_ns") / NS_PER_MS)
-    return frame.with_columns(item="name", cpu_cell=_TIMES_CELL, gpu_cell=total + pl.lit(_NO_CELL[1:]))
-
-
-def _derive_kernels(frame: pl.DataFrame) -> pl.DataFrame:
-    short = _cut(pl.col("name").str.replace(_PARAMETERS, ""), _KERNEL_WIDTH)
-    return frame.with_columns(item=short, gpu_cell=_TIMES_CELL)
-
-
 def _cut(name: pl.Expr, width: int) -> pl.Expr:
     """Cut long names, as Paddle does."""
     return (
@@ -180,6 +155,7 @@ def _cut(name: pl.Expr, width: int) -> pl.Expr:
 
 
 _TIME = Column("time", pl.String, "time in ms", heading="Time", priority=9)
+_SHARES = {"time": _milliseconds("time_ns"), "ratio": _percent("fraction")}
 _BOTH = (_name(), _CALLS, _cell_column("CPU"), _cell_column("GPU"))
 PADDLE_DEVICE_TABLE = _lay_out(
     DEVICE_TABLE,
@@ -191,27 +167,35 @@ PADDLE_OVERVIEW_TABLE = _lay_out(
     OVERVIEW_TABLE,
     "Overview Summary",
     ("side", _name("Event Type"), _CALLS, _TIME, _RATIO),
-    _derive_shares(_rename("activity", _EVENT_TYPES)),
+    lambda rows: rows.with_columns(item=_rename("activity", _EVENT_TYPES), **_SHARES),
     only=pl.col("item").is_not_null(),
 )
 PADDLE_MODEL_TABLE = _lay_out(
     MODEL_TABLE,
     "Model Summary",
     _BOTH,
-    _derive_items(_rename("phase", _PHASES)),
+    lambda rows: rows.with_columns(item=_rename("phase", _PHASES), **_SIDE_CELLS),
     only=pl.col("item").is_not_null(),
 )
 PADDLE_DISTRIBUTION_LAYOUT = _lay_out(
     PADDLE_DISTRIBUTION_TABLE,
     "Distribution Summary",
     (_name(), replace(_TIME, heading="Total Time"), _RATIO),
-    _derive_shares(pl.col("part")),
+    lambda rows: rows.with_columns(item="part", **_SHARES),
 )
 PADDLE_OPERATOR_TABLE = _lay_out(
-    OPERATOR_TABLE, "Operator Summary", _BOTH, _derive_items(_cut(pl.col("name"), _OPERATOR_WIDTH))
+    OPERATOR_TABLE,
+    "Operator Summary",
+    _BOTH,
+    lambda rows: rows.with_columns(item=_cut(pl.col("name"), _OPERATOR_WIDTH), **_SIDE_CELLS),
 )
 PADDLE_KERNEL_TABLE = _lay_out(
-    KERNEL_TABLE, "Kernel Summary", (_name(), _CALLS, _cell_column("GPU")), _derive_kernels
+    KERNEL_TABLE,
+    "Kernel Summary",
+    (_name(), _CALLS, _cell_column("GPU")),
+    lambda rows: rows.with_columns(
+        item=_cut(pl.col("name").str.replace(_PARAMETERS, ""), _KERNEL_WIDTH), gpu_cell=_TIMES_CELL
+    ),
 )
 PADDLE_COPY_TABLE = _lay_out(
     COPY_TABLE,
@@ -219,7 +203,16 @@ PADDLE_COPY_TABLE = _lay_out(
     _BOTH,
     lambda rows: rows.with_columns(item="name", cpu_cell=pl.lit(_NO_CELL), gpu_cell=_TIMES_CELL),
 )
-PADDLE_RANGE_TABLE = _lay_out(RANGE_TABLE, "UserDefined Summary", _BOTH, _derive_ranges)
+PADDLE_RANGE_TABLE = _lay_out(
+    RANGE_TABLE,
+    "UserDefined Summary",
+    _BOTH,
+    lambda rows: rows.with_columns(
+        item="name",
+        cpu_cell=_TIMES_CELL,
+        gpu_cell=_milliseconds("gpu_total_ns") + pl.lit(_NO_CELL.removeprefix("-")),
+    ),
+)
 PADDLE_MEMORY_TABLE = _lay_out(
     MEMORY_TABLE,
     "Memory Summary",
