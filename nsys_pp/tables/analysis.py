@@ -6,7 +6,7 @@ Which steps of a lane are whole, own compute, ideal bubbles.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import polars as pl
 from msgspec import Struct
@@ -193,7 +193,7 @@ class Evidence:
         self.training = training
         self.whatif = WhatIf(training)
         self._explanations = explanations
-        self._hosts: dict[tuple[int, ...], pl.DataFrame] = {}
+        self._read_hosts = cache(explanations.read_hosts)
 
     @cached_property
     def all_steps(self) -> pl.DataFrame:
@@ -368,10 +368,7 @@ class Evidence:
 
         Empty unless recorded.
         """
-        key = tuple(sorted(lanes))
-        if key not in self._hosts:
-            self._hosts[key] = self._explanations.read_hosts(key)
-        return self._hosts[key]
+        return self._read_hosts(tuple(sorted(lanes)))
 
     @cached_property
     def missing_ranks(self) -> list[int]:
