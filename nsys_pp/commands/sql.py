@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Unpack
@@ -16,7 +16,7 @@ from nsys_pp.commands.summary import SUMMARY_TABLES, SummaryResult, summary
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.clock import CLOCKS
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.table import AnyTable, describe_columns
+from nsys_pp.frames.table import AnyTable
 from nsys_pp.frames.training import LANE_STATES, RUN_JOBS, TRANSFERS
 from nsys_pp.run.inputs import Result, Skipped
 from nsys_pp.run.options import BatchOptions, Inputs, RunOptions, check_keywords
@@ -108,15 +108,11 @@ def _list_tables() -> Mapping[str, list[tuple[str, Any, str]]]:
     }
     return {
         **{name: [(*column, "") for column in schema.items()] for name, (schema, _) in _RUN_FRAMES.items()},
-        **{name: [*_describe(table)] for name, table in tables.items()},
+        **{
+            name: [(column.name, column.dtype, column.meaning) for column in table.columns]
+            for name, table in tables.items()
+        },
     }
-
-
-def _describe(table: AnyTable) -> Iterator[tuple[str, Any, str]]:
-    optional = {column.name for column in table.extra_columns}
-    for column in describe_columns(table).values():
-        if column.name not in optional:
-            yield column.name, column.dtype, column.meaning
 
 
 def _build_frames(
