@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -44,7 +44,7 @@ CRITICAL_PATH = build_schema(
 
 _JOB_COLUMNS = ("job", "outer", "kind", "role", "lane", "compute_start_ns", "compute_end_ns")
 _STAYS = build_schema(
-    {
+    {  # intervals in which the path stays on one lane
         "step": pl.Int64,
         "lane": pl.Int64,
         "start_ns": pl.Int64,
@@ -65,16 +65,6 @@ class _Lane(Struct, frozen=True, kw_only=True):
     job_starts: list[int]
     job_ends: list[int]
     is_whole: list[bool]  # not a forward and backward at once, which may send midway
-
-
-class _Stay(NamedTuple):
-    """An interval in which the path stays on one lane: a row of `_STAYS`."""
-
-    step: int
-    lane: int
-    start_ns: int
-    end_ns: int
-    is_late_send: bool = False
 
 
 def find_critical_path(training: Training) -> pl.DataFrame:
@@ -101,14 +91,14 @@ def find_critical_path(training: Training) -> pl.DataFrame:
         stay
         for step, lane, start_ns, end_ns, computed_ns in _spans(training).iter_rows()
         for stay in (
-            _Stay(step, lane, computed_ns, end_ns),
+            (step, lane, computed_ns, end_ns, False),
             *_walk(lanes, step=step, lane=lane, start_ns=start_ns, now_ns=computed_ns),
         )
-        if stay.start_ns < stay.end_ns
     ]
-    if not stays:
+    every = pl.DataFrame(stays, schema=_STAYS, orient="row")
+    path = every.filter(pl.col("start_ns") < pl.col("end_ns")).sort("step", "start_ns")
+    if path.is_empty():
         return CRITICAL_PATH.to_frame()
-    path = pl.DataFrame(stays, schema=_STAYS, orient="row").sort("step", "start_ns")
     return (
         _split_segments(path, lane_states, jobs)
         .join(training.lanes.select(pl.col("lane").cast(pl.Int64), "stage"), on="lane", how="left")
@@ -173,8 +163,10 @@ def _split_lists(frame: pl.DataFrame, lanes: Sequence[int], columns: Sequence[st
     return [[column[first:last] for column in values] for first, last in bounds]
 
 
-def _walk(lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_ns: int) -> Iterator[_Stay]:
-    """Follow the path backwards to the start of the step."""
+def _walk(
+    lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_ns: int
+) -> Iterator[tuple[int, int, int, int, bool]]:
+    """Follow the path backwards to the start of the step: rows of `_STAYS`."""
     passed: set[int] = set()  # lanes that the path passed at this time
     while now_ns > start_ns:
         own = lanes[lane]
@@ -184,14 +176,14 @@ def _walk(lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_n
             until_ns = own.wait_starts[at]  # they wait for each other, so neither is the cause
         if until_ns < now_ns:
             until_ns = max(until_ns, start_ns)
-            yield _Stay(step, lane, until_ns, now_ns)
+            yield step, lane, until_ns, now_ns, False
             now_ns, passed = until_ns, set()
         else:
             passed.add(lane)
             lane = own.waits_for[at]
             sent_ns = max(_computed_ns(lanes[lane], now_ns), start_ns) if own.needs_job[at] else now_ns
             if sent_ns < now_ns:
-                yield _Stay(step, lane, sent_ns, now_ns, is_late_send=True)
+                yield step, lane, sent_ns, now_ns, True
                 now_ns, passed = sent_ns, set()
 
 
