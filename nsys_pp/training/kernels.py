@@ -119,7 +119,24 @@ def find_segments(ops: LaunchedOps, steps: pl.DataFrame) -> Segments:
     Returns:
         Kernels and graphs that are not communication, joined and cut. Empty in, empty out.
     """
-    return _join_ops(*_cut_at_steps(ops, steps))
+    group, start, end, step = _cut_at_steps(ops, steps)
+    latest_end = running_maximum(group, end)
+    previous_end = np.full(len(group), NEVER)
+    previous_end[1:] = np.where(group[1:] == group[:-1], latest_end[:-1], NEVER)
+    is_first = start - PAUSE_NS > previous_end
+    is_first[:1] = True  # also where its start is near `NEVER`
+    is_first[1:] |= (step[1:] != step[:-1]) | (group[1:] != group[:-1])
+    at = np.flatnonzero(is_first)
+    covered = np.maximum(end - np.maximum(start, previous_end), 0)
+    return Segments(
+        group=group[at],
+        step=step[at],
+        start=start[at],
+        end=np.maximum.reduceat(end, at) if len(at) else end,
+        previous_end=previous_end[at],
+        compute_ns=np.add.reduceat(covered, at) if len(at) else covered,
+        op_count=np.diff(np.append(at, len(group))),
+    )
 
 
 def build_compute_segments(segments: Segments, devices: pl.DataFrame) -> pl.DataFrame:
@@ -162,24 +179,3 @@ def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s
         parts.append([column[order] for column in device_parts])
     group, start, end, step = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return group, start, end, step
-
-
-def _join_ops(group: Int64s, start: Int64s, end: Int64s, step: Int64s) -> Segments:
-    """Join operations, sorted by group and start, into segments."""
-    latest_end = running_maximum(group, end)
-    previous_end = np.full(len(group), NEVER)
-    previous_end[1:] = np.where(group[1:] == group[:-1], latest_end[:-1], NEVER)
-    is_first = start - PAUSE_NS > previous_end
-    is_first[:1] = True  # also where its start is near `NEVER`
-    is_first[1:] |= (step[1:] != step[:-1]) | (group[1:] != group[:-1])
-    at = np.flatnonzero(is_first)
-    covered = np.maximum(end - np.maximum(start, previous_end), 0)
-    return Segments(
-        group=group[at],
-        step=step[at],
-        start=start[at],
-        end=np.maximum.reduceat(end, at) if len(at) else end,
-        previous_end=previous_end[at],
-        compute_ns=np.add.reduceat(covered, at) if len(at) else covered,
-        op_count=np.diff(np.append(at, len(group))),
-    )
