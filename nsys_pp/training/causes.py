@@ -431,8 +431,6 @@ def list_hidden(events: pl.DataFrame) -> pl.DataFrame:
     is_near = relative_bound("_of_other") <= MAX_BOUND_NS
     is_near &= pl.col("clock_set") == pl.col("clock_set_of_other")
     pairs = clocks.join(clocks, on="name", suffix="_of_other").filter(~is_near)
-    if pairs.is_empty():
-        return build_frame([events["stream"].clear(), pl.Series("is_hidden", [], pl.Boolean)])
     hidden = streams.join(pairs.select("name", *_CLOCKS).unique(), on=["name", *_CLOCKS], nulls_equal=True)
     return hidden.select("stream", is_hidden=pl.lit(value=True)).unique()
 
@@ -608,8 +606,6 @@ def number_collectives(anchors: pl.DataFrame, *, lanes: pl.DataFrame) -> pl.Data
     Returns:
         lane, start_ns, end_ns, number; in any order.
     """
-    if anchors.is_empty():
-        return anchors.select("lane", "start_ns", "end_ns", number=pl.lit(None, pl.UInt32))
     events = _list_events(anchors, lanes).with_row_index("request")
     captured = anchors.group_by("lane").agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
     leaders = pair_members(events, captured).group_by("stream").agg(pl.col("other").min())

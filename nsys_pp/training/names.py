@@ -359,17 +359,12 @@ def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
         The jobs in the same order, with `outer_id`; without jobs directly inside one of the same kind
         (for kind "other": and of the same name) and without jobs inside sends and receives.
     """
-    if jobs.is_empty():
-        return jobs.with_columns(outer_id=pl.lit(None, pl.Int64))
     kind = numbers(jobs["kind"])
     parent = find_parents(jobs, ~has_value(jobs["end_thread_key"]) & (kind != _DATA))
     is_inner = parent >= 0
-    is_dropped = is_inner & (kind[parent] == kind)
-    if (is_dropped & (kind == _OTHER)).any():
-        name = numbers(jobs["name"], null=-1)
-        is_dropped &= (kind != _OTHER) | (name[parent] == name)
-    if is_inner.any():
-        is_dropped |= is_inner & has_marked_line(parent, is_among(jobs["kind"], MESSAGE_KINDS))[parent]
+    name = numbers(jobs["name"], null=-1)
+    is_dropped = is_inner & (kind[parent] == kind) & ((kind != _OTHER) | (name[parent] == name))
+    is_dropped |= is_inner & has_marked_line(parent, is_among(jobs["kind"], MESSAGE_KINDS))[parent]
 
     outer = find_unmarked(parent, is_dropped)
     range_id = jobs["range_id"].to_numpy()
@@ -400,10 +395,8 @@ def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
     is_backward, is_part = are_among(
         jobs["kind"], ("backward", "forward_backward"), ("recompute", "weight_gradient")
     )
-    if not is_backward.any() or not is_part.any():
-        return jobs
     is_part &= ~has_value(jobs["outer_id"])
-    if not is_part.any():
+    if not is_backward.any() or not is_part.any():
         return jobs
     around = jobs.filter(pl.Series(is_backward)).select(
         "process_key",
@@ -565,8 +558,6 @@ def _match_ranges(
         `RANGES` by range_id, of the ranges with a rule, with its index and the groups in the name, which
         replace columns of the same name.
     """
-    if not ranges["range_id"].is_sorted():
-        ranges, names = ranges.sort("range_id"), None
     names = list_range_names(ranges) if names is None else names
     keys = names.keys
     found = _match_names(keys, rules, groups)
@@ -725,8 +716,7 @@ def read_names(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         .str.replace_all("[0-9]+", "#")
     )
     return (
-        ranges.sort("range_id")
-        .select("range_id", name=name)
+        ranges.select("range_id", name=name)
         .join(readings, on="range_id", how="left", maintain_order="left")
         .pipe(conform, NAME_READINGS)
     )
@@ -859,8 +849,6 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `NAMED_OPERATORS` by range_id: operators and communication. Empty in, empty out.
     """
-    if not ranges["range_id"].is_sorted():
-        ranges = ranges.sort("range_id")
     names = list_range_names(ranges)
     operators, communication = (
         _match_names(names.keys, _read_operator_rules(table), ("name",))
