@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ _Reader = Callable[[Run, Training], pl.DataFrame]
 _KEYS = ("kind", "preset", "pattern", "name")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)  # without slots, for the cached verdict
 class PipelineResult(ShortRepr):
     """Training of a run."""
 
@@ -66,7 +66,6 @@ class PipelineResult(ShortRepr):
     run: Run  # inputs, roster and clocks
     skipped: Skipped
     work: Work | None = None  # of a step, if the caller named it
-    _verdicts: list[Verdict] = field(default_factory=list, init=False, compare=False)  # built on first use
     _requested: dict[_Reader, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
 
     @property
@@ -74,12 +73,10 @@ class PipelineResult(ShortRepr):
         """Rows of all reports, used, and left out by reason (`RUN_ROW_COUNTS`)."""
         return self.run.row_counts
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         """At most five findings, by the time of a step that could be gained."""
-        if not self._verdicts:
-            self._verdicts.append(build_verdict(self.training, explain(self.run, self.training)))
-        return self._verdicts[0]
+        return build_verdict(self.training, explain(self.run, self.training))
 
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.

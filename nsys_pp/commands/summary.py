@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Unpack
 
 import polars as pl
@@ -32,7 +33,7 @@ _FOLDED = (
 SUMMARY_TABLES = registry.SUMMARY_TABLES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)  # without slots, for the cached verdict
 class SummaryResult(ShortRepr):
     """Tables of a summary."""
 
@@ -41,23 +42,20 @@ class SummaryResult(ShortRepr):
     notes: list[str] = field(default_factory=list)  # inferred and doubtful facts, in sentences
     skipped: Skipped
     run: Run  # inputs, roster and clocks
-    _verdicts: list[Verdict] = field(default_factory=list, init=False, compare=False)  # built on first use
 
     @property
     def row_counts(self) -> pl.DataFrame:
         """Rows of all reports, used, and left out by reason (`RUN_ROW_COUNTS`)."""
         return self.run.row_counts
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         """At most five findings, by the time of a step that could be gained.
 
         On first use, the training is analysed.
         """
-        if not self._verdicts:
-            training = self.run.training
-            self._verdicts.append(build_verdict(training, explain(self.run, training)))
-        return self._verdicts[0]
+        training = self.run.training
+        return build_verdict(training, explain(self.run, training))
 
     def verdict_table(self) -> pl.DataFrame:
         """Return the findings as the rows of a table."""
