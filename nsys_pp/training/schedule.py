@@ -23,7 +23,6 @@ from nsys_pp.frames.training import (
     Schedule,
     mark_split_backwards,
 )
-from nsys_pp.options import SCHEDULES
 from nsys_pp.training.lanes import count_stages
 from nsys_pp.training.orders import WAYS, count_earlier, mark_ways, number_jobs, order_jobs
 
@@ -183,12 +182,7 @@ def recognise_schedule(
         The schedule; "unknown" with a reason where no schedule or several schedules fit. The numbers of
         chunks and micro-batches are 0 where several of them fit equally well: with 6 interleaved stages, 15
         micro-batches in 4 chunks have the same order as 12 micro-batches in 5 chunks.
-
-    Raises:
-        ValueError: The name of the schedule is unknown.
     """
-    if schedule_name is not None and schedule_name not in SCHEDULES:
-        raise ValueError(f"unknown schedule {schedule_name!r}; expected one of {', '.join(SCHEDULES)}")
     sequences = build_sequences(lanes, steps, jobs)
     complete = sequences.complete
     fits = [] if complete.is_empty() else find_fits(sequences, schedule_name=schedule_name)
