@@ -34,6 +34,7 @@ LEAST_RANK_CHANGE = 0.02
 KERNEL_TOTAL, KERNEL_MEAN = "total per lane", "mean of one"
 _LEAST_TIMED = 2  # transfers of a link in a step
 _FEW_STEPS = 2
+_PER_LANE = pl.col("total_ns").sum() / pl.col("lane_count").first()
 
 
 def _sample_steps(evidence: Evidence) -> pl.DataFrame:
@@ -47,7 +48,7 @@ def _sample_steps(evidence: Evidence) -> pl.DataFrame:
         _whole_kernels(evidence, evidence.training.kernels)
         .filter(~pl.col("is_communication"))
         .group_by("step")
-        .agg(value=_per_lane("total_ns"))
+        .agg(value=_PER_LANE)
     )
     return pl.concat(
         [
@@ -133,7 +134,7 @@ def _sample_kernels(evidence: Evidence) -> pl.DataFrame:
         _whole_kernels(evidence, evidence.training.kernels)
         .with_columns(pl.col("name").cast(pl.String))
         .group_by("step", "name", "is_communication")
-        .agg(total=_per_lane("total_ns"), mean=pl.col("total_ns").sum() / pl.col("count").sum())
+        .agg(total=_PER_LANE, mean=pl.col("total_ns").sum() / pl.col("count").sum())
         .sort("name", "is_communication")
     )
     return pl.concat(
@@ -156,7 +157,7 @@ def _sample_families(evidence: Evidence) -> pl.DataFrame:
     totals = (
         _whole_kernels(evidence, classify_training(evidence.training))
         .group_by("step", "family")
-        .agg(value=_per_lane("total_ns"))
+        .agg(value=_PER_LANE)
         .sort("family")
     )
     return _times(totals, subject=pl.col("family").cast(pl.String), metric=KERNEL_TOTAL)
@@ -172,10 +173,6 @@ def _whole_kernels(evidence: Evidence, kernels: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels of whole steps, with the number of lanes of each step."""
     lanes = evidence.whole_steps.select("lane", "step", lane_count=pl.len().over("step"))
     return kernels.join(lanes, on=["lane", "step"])
-
-
-def _per_lane(column: str) -> pl.Expr:
-    return pl.col(column).sum() / pl.col("lane_count").first()
 
 
 def _times(values: pl.DataFrame, *, subject: pl.Expr, metric: str) -> pl.DataFrame:
@@ -337,15 +334,6 @@ _IS_CHANGE = pl.col("verdict") != "same"
 
 # `SAMPLE` of a run by name: `nsys_pp.frames.aggregates.SAMPLED`.
 Samples = Mapping[str, pl.DataFrame]
-
-
-def compare_samples(a: Samples, b: Samples) -> dict[str, pl.DataFrame]:
-    """Compare two runs by steps, bubbles, stages, ranks, links, kinds of job and kernels.
-
-    Returns:
-        `COMPARISON` of all `TABLES`, by name.
-    """
-    return {name: table.build(a, b) for name, table in TABLES.items()}
 
 
 def compare_members(a: Samples, b: Samples, name: str) -> pl.DataFrame:
@@ -553,7 +541,7 @@ def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -
     If a run has a single step, its noise is unknown, and any change counts.
 
     Args:
-        comparison: Rows of the tables, as returned by `compare_samples`.
+        comparison: Rows of the tables, as built by `TABLES`.
         gates: The gates.
 
     Returns:

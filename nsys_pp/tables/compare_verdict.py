@@ -22,10 +22,10 @@ from nsys_pp.tables.compare import (
     KERNEL_TOTAL,
     LEAST_CHANGE,
     LEAST_SHARE,
+    TABLES,
     Samples,
     compare_longest_steps,
     compare_members,
-    compare_samples,
 )
 from nsys_pp.tables.noise import CERTAIN_STEPS, MOST, find_changes, to_float
 from nsys_pp.tables.training import build_link_table
@@ -191,7 +191,7 @@ class Comparison:
         first, second = (
             {**raw, "ranks": run["ranks"]} for raw, run in zip(self.raw, self.samples, strict=True)
         )
-        return compare_samples(first, second)
+        return {name: table.build(first, second) for name, table in TABLES.items()}
 
 
 def _divide(samples: Samples, count: float) -> Samples:

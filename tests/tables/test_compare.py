@@ -28,10 +28,10 @@ from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
 from nsys_pp.options import ASPECTS
 from nsys_pp.tables.compare import (
     COMPARISON,
+    TABLES,
     Samples,
     check_gates,
     compare_longest_steps,
-    compare_samples,
     describe_training,
     parse_gate,
     sample_training,
@@ -49,7 +49,8 @@ CHANGED = ["slower", "faster"]
 
 
 def compare_trainings(a: Training, b: Training) -> dict[str, pl.DataFrame]:
-    return compare_samples(sample_training(a), sample_training(b))
+    samples = sample_training(a), sample_training(b)
+    return {name: table.build(*samples) for name, table in TABLES.items()}
 
 
 def verdict(
