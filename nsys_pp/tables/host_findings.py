@@ -170,8 +170,6 @@ def may_wait_for_requests(evidence: Evidence, lane: int, start_ns: int, end_ns: 
 def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Describe the time in which servers may have waited for requests; other runs have none."""
     batches = evidence.training.batches.drop_nulls(["start_ns", "end_ns"])
-    if batches.is_empty():
-        return []
     gaps = list_gaps(evidence)
     whole = to_float((batches["end_ns"] - batches["start_ns"]).sum()) + to_float(batches["gap_ns"].sum())
     idle = to_float(gaps["idle_ns"].sum())
@@ -682,7 +680,7 @@ def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
         .filter(part="between")
         .sort("share", descending=True)
     )
-    if not evidence.has_steps or lanes.is_empty():
+    if not evidence.has_steps:
         return []
     is_common = evidence.cover_of("time_fraction", "between") >= LEAST_SHARE
     rows = lanes if is_common else lanes.filter(pl.col("share") >= LEAST_SHARE)

@@ -254,8 +254,6 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
 
 def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find the slow links with the largest gain, at most two."""
-    if evidence.training.transfers.is_empty():
-        return []
     slow = build_link_table(evidence.training).filter("is_slow").with_columns(noise_ns=link_noise_ns())
     findings = [_describe(evidence, row) for row in slow.iter_rows(named=True)]
     return sorted(findings, key=lambda finding: -finding.gain_ns)[:2]

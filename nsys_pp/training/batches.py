@@ -227,8 +227,6 @@ def widen_batches(step_ranges: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The same rows.
     """
-    if not step_ranges["batch"].count():
-        return step_ranges
     is_batch = pl.col("batch").is_not_null() & (pl.col("batch") != "unknown")
     ordered = step_ranges.filter(is_batch).sort(
         "thread_key", "start_ns", "end_ns", descending=[False, False, True]
@@ -304,8 +302,6 @@ def class_batches(step_ranges: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         Keys of `STEPS`, host_start_ns, host_end_ns, batch (of its rule), kind and counts; by device and
         start.
     """
-    if not step_ranges["batch"].count():
-        return pl.DataFrame()
     ranges = step_ranges.filter(pl.col("batch").is_not_null()).select(
         "process_key", "batch", *BATCH_COUNTS, range_start_ns="start_ns", range_end_ns="end_ns"
     )

@@ -163,8 +163,6 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
         own = of_device == device
         until[own & (ended == NEVER)] = began[own & (began != NEVER)].min(initial=EVER)
     step_row = _find_open(on_device, at, of_device, began, until)
-    if not frame["device_id"].null_count():
-        return step_row
     without_device = np.flatnonzero(numbers(frame["device_id"]) == NEVER)
     process, of_process = (numbers(table["process_key"]) for table in (frame, steps))
     step_row[without_device] = _find_open(
@@ -285,8 +283,6 @@ def list_gaps(named_jobs: pl.DataFrame) -> pl.DataFrame:
     if is_among(named_jobs["kind"], SCHEDULED_KINDS).any():
         return NAMED_JOBS.to_frame()
     messages = named_jobs.filter(pl.col("kind").is_in(MESSAGE_KINDS), pl.col("end_thread_key").is_null())
-    if messages.is_empty():
-        return NAMED_JOBS.to_frame()
     gaps = (
         messages.sort("thread_key", "start_ns")
         .select(
@@ -302,7 +298,7 @@ def list_gaps(named_jobs: pl.DataFrame) -> pl.DataFrame:
 
 def _number(gaps: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
     """Give the time between ranges ids of its own (`NAMED_JOBS`)."""
-    first_id = int(named_jobs["range_id"].to_numpy().max()) + 1
+    first_id = int(named_jobs["range_id"].to_numpy().max(initial=0)) + 1
     range_id = first_id + pl.int_range(pl.len(), dtype=pl.Int64)
     return conform_part(gaps.with_columns(range_id=range_id, is_open=pl.lit(value=False)), NAMED_JOBS)
 
@@ -358,8 +354,6 @@ def find_gap_jobs(
         some jobs have no range of a send.
     """
     computes = gaps.join(compute.select("range_id").unique(), on="range_id", how="semi")
-    if computes.is_empty():
-        return NAMED_JOBS.to_frame()
     sends = (
         named_jobs.filter(pl.col("kind").is_in(("send", "send_receive")))
         .join(halves.select("name", "send_direction"), on="name", how="left")

@@ -479,7 +479,7 @@ def find_stages_of_peers(
         .with_columns(stage=pl.lit(None, pl.Int64))
     )
     peers = requested.join(find_nccl_peers(requested, numbered), on="row", how="left")
-    if peers.is_empty() or peers["peer_lane"].has_nulls():
+    if peers["peer_lane"].has_nulls():
         return nothing
     upstream = _find_upstream(
         peers, first_forwards.join(numbered.drop("rank"), on=_KEYS, nulls_equal=True), len(lanes)

@@ -149,16 +149,13 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     Returns:
         The same rows in the same order with `step`, null outside all steps.
     """
-    if messages.is_empty():
-        return messages
     row = find_step_rows(messages.hstack([messages["launch_ns"].alias("host_start_ns")]), steps)
     row[numbers(messages["launch_ns"]) == NEVER] = -1
-    if (row < 0).any():
-        first = steps.group_by(_DEVICE).agg(first_ns=pl.col("host_start_ns").min())
-        begun = messages.join(first, on=_DEVICE, how="left", nulls_equal=True, maintain_order="left")
-        is_outside = (pl.col("launch_ns") >= pl.col("first_ns")).fill_null(value=False)
-        is_open = (row < 0) & ~begun.select(is_outside).to_series().to_numpy()
-        row = np.where(is_open, find_step_rows(messages, steps), row)
+    first = steps.group_by(_DEVICE).agg(first_ns=pl.col("host_start_ns").min())
+    begun = messages.join(first, on=_DEVICE, how="left", nulls_equal=True, maintain_order="left")
+    is_outside = (pl.col("launch_ns") >= pl.col("first_ns")).fill_null(value=False)
+    is_open = (row < 0) & ~begun.select(is_outside).to_series().to_numpy()
+    row = np.where(is_open, find_step_rows(messages, steps), row)
     return messages.with_columns(as_numbers("step", pick(numbers(steps["step"]), row, NEVER)))
 
 
@@ -768,10 +765,10 @@ def pair_mpi_messages(messages: pl.DataFrame) -> pl.DataFrame:
     is_twice = process.n_unique().over("communicator", "rank") > 1
     rows = _mark_unpaired(rows, is_twice.any().over("communicator"), "a rank with several processes")
     rows = _find_wildcards(rows)
-    rows = _mark_unpaired(
-        rows, pl.col("thread_key").n_unique().over(_MPI_SIDE) > 1, "several threads", of_channel=True
-    )
-    open_rows = rows.filter(pl.col("unpaired").is_null()).sort("start_ns", maintain_order=True)
+    is_open = pl.col("unpaired").is_null()
+    is_threaded = is_open & (pl.col("thread_key").n_unique().over(_MPI_SIDE) > 1)
+    rows = _mark_unpaired(rows, is_threaded.any().over(_MPI_CHANNEL), "several threads")
+    open_rows = rows.filter(is_open).sort("start_ns", maintain_order=True)
     numbered = open_rows.with_columns(number=pl.int_range(pl.len()).over(_MPI_SIDE))
     receives = numbered.filter(~pl.col("is_send"))
     pairs = numbered.filter("is_send").join(
@@ -781,14 +778,9 @@ def pair_mpi_messages(messages: pl.DataFrame) -> pl.DataFrame:
     return _collect(rows, pairs)
 
 
-def _mark_unpaired(
-    rows: pl.DataFrame, condition: pl.Expr, reason: str, *, of_channel: bool = False
-) -> pl.DataFrame:
+def _mark_unpaired(rows: pl.DataFrame, condition: pl.Expr, reason: str) -> pl.DataFrame:
     """Set the reason of rows without one."""
-    is_open = pl.col("unpaired").is_null()
-    holds = condition.fill_null(value=False) & is_open
-    if of_channel:
-        holds = holds.any().over(_MPI_CHANNEL) & is_open
+    holds = condition.fill_null(value=False) & pl.col("unpaired").is_null()
     return rows.with_columns(
         unpaired=pl.when(holds).then(pl.lit(reason, UNPAIRED)).otherwise(pl.col("unpaired"))
     )
@@ -803,8 +795,6 @@ def _find_wildcards(rows: pl.DataFrame) -> pl.DataFrame:
     is_wild = is_open & ~pl.col("is_send") & (pl.col("sender").is_null() | pl.col("tag").is_null())
     pattern = ["communicator", "receiver", "sender", "tag"]
     patterns = rows.filter(is_wild).select(pattern).unique(maintain_order=True).with_row_index("pattern")
-    if patterns.is_empty():
-        return rows.with_columns(is_shared=pl.lit(value=False))
     channels = rows.filter(is_open & pl.col("is_send")).select(_MPI_CHANNEL).unique(maintain_order=True)
     fits = (
         patterns.join(channels, on=["communicator", "receiver"], how="inner", suffix="_of_send")

@@ -19,8 +19,6 @@ device's work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import polars as pl
 from msgspec import Struct
@@ -83,8 +81,6 @@ def find_job_steps(computed_jobs: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFr
         `_JOB_STEPS`, in no order; no rows for devices with a single step.
     """
     first_forwards = _find_first_forwards(computed_jobs)
-    if first_forwards.is_empty():
-        return _JOB_STEPS.to_frame()
     before = (
         jobs.filter(~pl.col("kind").is_in(_BETWEEN_STEPS))
         .sort("process_key", "host_start_ns")
@@ -136,8 +132,6 @@ def _find_first_forwards(computed_jobs: pl.DataFrame) -> pl.DataFrame:
     optimizer.
     """
     forwards = computed_jobs.filter(pl.col("kind").is_in(_FORWARDS))
-    if forwards.is_empty():
-        return forwards
     outer = forwards.select("process_key", outer_id="range_id")
     order = (
         computed_jobs.filter(pl.col("kind").is_in([*_FORWARDS, "optimizer"]))
@@ -716,7 +710,7 @@ def _choose_cut(launches: Launches, *, count: int, most: int | None = None) -> _
     return max(like, key=lambda cut: cut.score)
 
 
-def _list_anchors(name: Int64s, most: int | None) -> Iterator[Int64s]:
+def _list_anchors(name: Int64s, most: int | None) -> list[Int64s]:
     """List the positions of names and pairs of names that may occur once per iteration.
 
     The most regular ones come first.
@@ -726,8 +720,7 @@ def _list_anchors(name: Int64s, most: int | None) -> Iterator[Int64s]:
     # as many segments as names, at most some times: the names of an iteration occur in it
     grams = [at for at in grams if _LEAST < len(at) <= min(3 * len(name) / names, most or len(name))]
     spread = np.array([np.log(np.diff(at)).std() for at in grams])
-    for row in np.argsort(spread, kind="stable")[:_MOST_ANCHORS]:
-        yield grams[row]
+    return [grams[row] for row in np.argsort(spread, kind="stable")[:_MOST_ANCHORS]]
 
 
 def _list_grams(name: Int64s) -> list[Int64s]:

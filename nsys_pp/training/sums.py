@@ -119,8 +119,6 @@ def _sum(
     start, end = (np.clip(edge, times[0], times[-1]) for edge in (start, end))
     is_valid = start < end
     start, end, step = start[is_valid], end[is_valid], step.filter(pl.Series(is_valid))
-    if not len(start):
-        return
     integrals = integrate(times, values, np.column_stack([start, end]).ravel())
     peaks = samples["peak" if "peak" in samples.columns else "value"].to_numpy()
     by_step = pl.DataFrame(

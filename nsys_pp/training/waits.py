@@ -341,9 +341,8 @@ def _find_on_device(rows: Int64s, ops: LaunchedOps, needs: Needs, events: EventW
     launched_by = np.where(launch == NEVER, start, launch)
     found = _find_last_ended(ops.stream[rows], start, ops, needs.kind >= 0, ops.stream, launched_by=start)
     by_event = events.need[rows]
-    if (by_event >= 0).any():
-        by_event[_end(by_event, ops) > start] = -1
-        found = _keep_last(found, by_event, ops)
+    by_event[_end(by_event, ops) > start] = -1
+    found = _keep_last(found, by_event, ops)
 
     group = ops.device[rows]
 
@@ -361,8 +360,6 @@ def _find_on_device(rows: Int64s, ops: LaunchedOps, needs: Needs, events: EventW
         guess_end = _end(guess, ops)
         is_held = (guess >= 0) & (start - guess_end <= AT_ONCE_NS)
         is_held &= (launch == NEVER) | (is_ready & (launch + _LAUNCH_NS <= guess_end))
-        if not is_held.any():
-            continue
         is_held &= (guess_end > right_end) | pick(needs.is_send, right_before, absent=False)
         right_before, right_end = (
             np.where(is_held, guess, right_before),
@@ -370,8 +367,6 @@ def _find_on_device(rows: Int64s, ops: LaunchedOps, needs: Needs, events: EventW
         )
     right_before[start - _end(found, ops) <= _STREAM_NS] = -1
     found = _keep_last(found, right_before, ops)
-    if not awaits.any():
-        return found
     is_open = awaits & (start - np.maximum(_end(found, ops), launch) > LATE_NS)
     return _keep_last(found, np.where(is_open, awaited, -1), ops)
 
