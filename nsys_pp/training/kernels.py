@@ -24,10 +24,7 @@ from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.report import KERNEL_KINDS, OP_DETAILS, OpDetails
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, JOB_KIND, KERNEL_AGGREGATES, PAUSE_NS
 from nsys_pp.training.jobs import find_step_rows
-from nsys_pp.training.launched import LaunchedOps, number_devices, repeat_devices
-
-_DEVICE = ["process_key", "device_id"]
-_KEYS = [*_DEVICE, "row", "kind", "name", "full_name", "is_communication", "job_kind"]
+from nsys_pp.training.launched import DEVICE, LaunchedOps, number_devices, repeat_devices
 
 
 def sum_kernels(
@@ -50,7 +47,7 @@ def sum_kernels(
         `KERNEL_AGGREGATES`, by process, device, step (null outside all steps), name and job. Times are whole
         durations, also of concurrent kernels. Empty without kernels.
     """
-    rows = find_step_rows(gpu_ops[[*_DEVICE, "start_ns"]], steps)
+    rows = find_step_rows(gpu_ops[[*DEVICE, "start_ns"]], steps)
     sums = _sum_kernels(gpu_ops, rows, details, job_kind)
     step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
     texts = [
@@ -58,7 +55,7 @@ def sum_kernels(
         for name, text in (("name", "text"), ("full_name", "full_text"))
     ]
     sums = sums.hstack([as_numbers("step", step), *texts])
-    order = [*_DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind"]
+    order = [*DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind"]
     return conform(sums.sort(order, nulls_last=True), KERNEL_AGGREGATES)
 
 
@@ -72,7 +69,7 @@ def _sum_kernels(
     is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
     if job_kind is None:
         job_kind = pl.Series("job_kind", [None], JOB_KIND).new_from_index(0, len(gpu_ops))
-    keys = gpu_ops[["kind", *_DEVICE, "name", "is_communication"]].hstack(
+    keys = gpu_ops[["kind", *DEVICE, "name", "is_communication"]].hstack(
         [pl.Series("row", row), job_kind.alias("job_kind")]
     )
     keys = keep_rows(keys, is_kernel)

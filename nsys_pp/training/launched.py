@@ -13,21 +13,22 @@ from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import KERNEL_KINDS
 
-_DEVICE = ["process_key", "device_id"]
+# What identifies a device of a report.
+DEVICE = ["process_key", "device_id"]
 
 
 def list_devices(frame: pl.DataFrame) -> pl.DataFrame:
     """List the devices in a frame: process_key, device_id; by both."""
-    devices = frame[[*_DEVICE]]
-    process, device = (devices[name].to_numpy() for name in _DEVICE)
+    devices = frame[[*DEVICE]]
+    process, device = (devices[name].to_numpy() for name in DEVICE)
     if len(frame) and (process == process[0]).all() and (device == device[0]).all():
         return devices.head(1)
-    return devices.unique().sort(_DEVICE)
+    return devices.unique().sort(DEVICE)
 
 
 def number_devices(frame: pl.DataFrame, devices: pl.DataFrame) -> Int64s:
     """Find the index of each row's device in `devices` (`list_devices`); -1 without one."""
-    process, device = (numbers(frame[name]) for name in _DEVICE)
+    process, device = (numbers(frame[name]) for name in DEVICE)
     return find_device_numbers(process, device, devices)
 
 

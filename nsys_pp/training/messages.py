@@ -49,11 +49,10 @@ from nsys_pp.frames.training import (
 )
 from nsys_pp.training.jobs import find_step_rows
 from nsys_pp.training.lanes import count_stages, find_nccl_peers
-from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.launched import DEVICE, LaunchedOps
 from nsys_pp.training.names import HALVES
 from nsys_pp.units import format_count
 
-_DEVICE = ["process_key", "device_id"]
 _OF_OPERATION = ("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")
 _NAMED = ("direction", "micro_batch", "chunk", "virtual_stage")
 
@@ -151,8 +150,8 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     """
     row = find_step_rows(messages.hstack([messages["launch_ns"].alias("host_start_ns")]), steps)
     row[numbers(messages["launch_ns"]) == NEVER] = -1
-    first = steps.group_by(_DEVICE).agg(first_ns=pl.col("host_start_ns").min())
-    begun = messages.join(first, on=_DEVICE, how="left", nulls_equal=True, maintain_order="left")
+    first = steps.group_by(DEVICE).agg(first_ns=pl.col("host_start_ns").min())
+    begun = messages.join(first, on=DEVICE, how="left", nulls_equal=True, maintain_order="left")
     is_outside = (pl.col("launch_ns") >= pl.col("first_ns")).fill_null(value=False)
     is_open = (row < 0) & ~begun.select(is_outside).to_series().to_numpy()
     row = np.where(is_open, find_step_rows(messages, steps), row)

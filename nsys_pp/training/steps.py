@@ -47,6 +47,7 @@ from nsys_pp.frames.report import GRAPH_LAUNCH, KERNEL_LAUNCH, WAITING_CALL
 from nsys_pp.frames.training import COMPUTE_KINDS, STEP_SOURCE, STEPS
 from nsys_pp.training.jobs import find_step_rows
 from nsys_pp.training.launched import (
+    DEVICE,
     LATE_NS,
     LaunchedOps,
     find_device_numbers,
@@ -54,7 +55,6 @@ from nsys_pp.training.launched import (
     repeat_devices,
 )
 
-_DEVICE = ["process_key", "device_id"]
 _FORWARDS = ("forward", "forward_backward")
 _BETWEEN_STEPS = ("receive", "data", "other")  # kinds of jobs that run before the first forward of a step
 _JOB_STEPS = build_schema(
@@ -95,13 +95,13 @@ def find_job_steps(computed_jobs: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFr
         before, on="host_start_ns", by="process_key", allow_exact_matches=False, check_sortedness=False
     )
     later = following_steps.select(
-        *_DEVICE,
+        *DEVICE,
         first_ns="compute_start_ns",
         host_start_ns=pl.min_horizontal("previous_end_ns", "host_start_ns"),
     )
     first = (
-        computed_jobs.join(first_forwards, on=_DEVICE, how="semi")
-        .group_by(_DEVICE)
+        computed_jobs.join(first_forwards, on=DEVICE, how="semi")
+        .group_by(DEVICE)
         .agg(pl.col("compute_start_ns").min())
     )
     host = jobs.group_by("process_key").agg(
@@ -110,16 +110,16 @@ def find_job_steps(computed_jobs: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFr
         has_receives=pl.col("kind").is_in(("receive", "send_receive")).any(),
     )
     earliest = first.join(host, on="process_key").select(
-        *_DEVICE, first_ns="compute_start_ns", host_start_ns="host_start_ns"
+        *DEVICE, first_ns="compute_start_ns", host_start_ns="host_start_ns"
     )
-    following = pl.col("host_start_ns").shift(-1).over(_DEVICE)
+    following = pl.col("host_start_ns").shift(-1).over(DEVICE)
     return (
         pl.concat([earliest, later])
-        .sort(*_DEVICE, "host_start_ns")
+        .sort(*DEVICE, "host_start_ns")
         .join(host.select("process_key", "last_ns", "has_receives"), on="process_key", maintain_order="left")
         .with_columns(
             host_end_ns=following.fill_null(pl.col("last_ns")),
-            is_partial=pl.col("host_start_ns").shift().over(_DEVICE).is_null() & ~pl.col("has_receives"),
+            is_partial=pl.col("host_start_ns").shift().over(DEVICE).is_null() & ~pl.col("has_receives"),
         )
         .pipe(conform, _JOB_STEPS)
     )
@@ -136,16 +136,16 @@ def _find_first_forwards(computed_jobs: pl.DataFrame) -> pl.DataFrame:
     order = (
         computed_jobs.filter(pl.col("kind").is_in([*_FORWARDS, "optimizer"]))
         .join(outer, on=["process_key", "outer_id"], how="anti")
-        .sort(*_DEVICE, "host_start_ns")
+        .sort(*DEVICE, "host_start_ns")
         .with_columns(part=pl.coalesce("virtual_stage", "chunk", 0), is_forward=pl.col("kind") != "optimizer")
     )
-    is_counted = (pl.col("micro_batch").is_not_null() | ~pl.col("is_forward")).all().over(_DEVICE)
+    is_counted = (pl.col("micro_batch").is_not_null() | ~pl.col("is_forward")).all().over(DEVICE)
     starts = order.filter(is_counted, "is_forward").filter(
-        pl.col("part") == pl.col("part").min().over(_DEVICE)
+        pl.col("part") == pl.col("part").min().over(DEVICE)
     )
-    restarts = starts.filter(pl.col("micro_batch") <= pl.col("micro_batch").shift().over(_DEVICE))
+    restarts = starts.filter(pl.col("micro_batch") <= pl.col("micro_batch").shift().over(DEVICE))
     after_optimizer = order.filter(~is_counted).filter(
-        "is_forward", ~pl.col("is_forward").shift().over(_DEVICE)
+        "is_forward", ~pl.col("is_forward").shift().over(DEVICE)
     )
     return pl.concat([restarts, after_optimizer])
 

@@ -43,7 +43,7 @@ from nsys_pp.frames.report import (
 )
 from nsys_pp.frames.training import CAUSE, CAUSES, MESSAGES, NEED, WAITS
 from nsys_pp.training.kernels import Segments
-from nsys_pp.training.launched import LATE_NS, LaunchedOps, number_devices, repeat_devices
+from nsys_pp.training.launched import DEVICE, LATE_NS, LaunchedOps, number_devices, repeat_devices
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
 MESSAGE, COLLECTIVE = (NEED.categories.to_list().index(kind) for kind in ("message", "collective"))
@@ -552,7 +552,7 @@ def _build_frame(
     kept = kept[np.lexsort((part[kept], row))]
     row = np.tile(np.arange(len(gap)), 3)[kept]
     is_run = (part[kept] == 2) & (run[row] < 0)
-    frame = build_frame(
+    return build_frame(
         [
             *repeat_devices(ops.devices, gaps.group[gap[row]]),
             as_numbers("step", gaps.step[gap[row]]),
@@ -564,8 +564,7 @@ def _build_frame(
             as_numbers("need_start_ns", np.where(is_run, op_start[row], NEVER)),
             as_numbers("need_end_ns", np.where(is_run, op_end[row], NEVER)),
         ]
-    )
-    return conform(frame, WAITS)
+    ).pipe(conform, WAITS)
 
 
 _INTERVAL = ("thread_key", "start_ns", "end_ns")
@@ -641,9 +640,6 @@ def find_late_threads(waits: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     return np.asarray(np.append(ops.thread, NEVER)[np.append(order, -1)[at]])
 
 
-_KEYS = ("process_key", "device_id")
-
-
 def sum_overheads(
     overheads: pl.DataFrame, steps: pl.DataFrame, *, waits: pl.DataFrame, ops: LaunchedOps
 ) -> pl.DataFrame:
@@ -662,18 +658,20 @@ def sum_overheads(
     if overheads.is_empty() or steps.is_empty():
         return OVERHEAD_SUMS.to_frame()
     threads = ops.api_calls["thread_key"].gather(ops.launches["call_row"])
-    launching = ops.gpu_ops[[*_KEYS]][ops.launches["op_id"].to_numpy()].with_columns(threads).unique()
+    launching = ops.gpu_ops[[*DEVICE]][ops.launches["op_id"].to_numpy()].with_columns(threads).unique()
     whole = overheads.filter("is_of_profiler").with_columns(name=pl.lit(None, pl.String))
     own = (
         pl.concat([overheads.drop_nulls("name"), whole])
-        .join(launching.join(steps, on=_KEYS, how="semi"), on="thread_key")
-        .with_columns(owner=pl.struct(*_KEYS, "name", "is_of_profiler").rank("dense").cast(pl.Int64))
+        .join(launching.join(steps, on=DEVICE, how="semi"), on="thread_key")
+        .with_columns(owner=pl.struct(*DEVICE, "name", "is_of_profiler").rank("dense").cast(pl.Int64))
         .sort("owner", "start_ns")
     )
     names = own.unique("owner", keep="first", maintain_order=True).select(
-        *_KEYS, "name", "is_of_profiler", "owner"
+        *DEVICE, "name", "is_of_profiler", "owner"
     )
-    spans = names.join(steps.select(*_KEYS, "step", "start_ns", "end_ns"), on=_KEYS).sort("owner", "start_ns")
+    spans = names.join(steps.select(*DEVICE, "step", "start_ns", "end_ns"), on=DEVICE).sort(
+        "owner", "start_ns"
+    )
     owner, since, until = (numbers(spans[name]) for name in ("owner", "start_ns", "end_ns"))
     united = _unite(own, numbers(own["owner"]))
     parts = intersect(owner, since, until, united)
@@ -713,7 +711,7 @@ def _sum_beside(
 
     No overhead held this thread. Arguments and result as `sum_overheads`.
     """
-    late = waits.filter(cause="host").join(steps, on=[*_KEYS, "step"], how="semi", maintain_order="left")
+    late = waits.filter(cause="host").join(steps, on=[*DEVICE, "step"], how="semi", maintain_order="left")
     # of buffers that all threads of a process share
     flushes = overheads.filter(pl.col("name").str.contains("(?i)flush"), "is_of_profiler")
     parts = [OVERHEAD_SUMS.to_frame()]
@@ -723,16 +721,16 @@ def _sum_beside(
     calls = _unite(ops.api_calls, numbers(ops.api_calls["thread_key"]))
     called = intersect(find_late_threads(late, ops), start, end, calls)
     process = numbers(late["process_key"])[called.row]
-    lengths = steps.select(*_KEYS, "step", step_ns=pl.col("end_ns") - pl.col("start_ns"))
+    lengths = steps.select(*DEVICE, "step", step_ns=pl.col("end_ns") - pl.col("start_ns"))
     for (name,), own in flushes.partition_by("name", as_dict=True).items():
         flushed = _unite(own, numbers(process_key(own["thread_key"])))
         beside = intersect(process, called.start, called.end, flushed)
         sums = (
-            late.select(*_KEYS, "step")[called.row[beside.row]]
+            late.select(*DEVICE, "step")[called.row[beside.row]]
             .with_columns(beside_ns=pl.Series(beside.end - beside.start, dtype=pl.Int64))
-            .group_by(*_KEYS, "step")
+            .group_by(*DEVICE, "step")
             .agg(pl.col("beside_ns").sum())
-            .join(lengths, on=[*_KEYS, "step"])
+            .join(lengths, on=[*DEVICE, "step"])
             .with_columns(
                 name=pl.lit(name, pl.String), is_of_profiler=True, time_ns=pl.lit(0), count=pl.lit(0)
             )
