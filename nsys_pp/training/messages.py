@@ -122,17 +122,18 @@ def find_messages(
         )
         for verb in verbs.values()
     )
-    found = both.join(
-        of_halves, on=["name", "half"], how="left", maintain_order="left", suffix="_of_half"
-    ).with_columns(
-        *(pl.coalesce(name, f"{name}_of_half").alias(name) for name in _NAMED),
-        *(
-            pl.when(pl.col("communicator").is_null()).then(f"named_{name}").otherwise(name).alias(name)
-            for name in ("rank", "peer")
-        ),
-        step=pl.lit(None, pl.Int64),
+    return (
+        both.join(of_halves, on=["name", "half"], how="left", maintain_order="left", suffix="_of_half")
+        .with_columns(
+            *(pl.coalesce(name, f"{name}_of_half").alias(name) for name in _NAMED),
+            *(
+                pl.when(pl.col("communicator").is_null()).then(f"named_{name}").otherwise(name).alias(name)
+                for name in ("rank", "peer")
+            ),
+            step=pl.lit(None, pl.Int64),
+        )
+        .pipe(conform, MESSAGES)
     )
-    return conform(found, MESSAGES)
 
 
 def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

@@ -864,8 +864,11 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
     )
     is_read = has_value(read["name"]) | read["is_communication"].to_numpy()
     rows = np.flatnonzero(is_read[names.row])
-    named = index_rows(read, names.row[rows])
-    return conform(named.with_columns(ranges["range_id"][rows]), NAMED_OPERATORS)
+    return (
+        index_rows(read, names.row[rows])
+        .with_columns(ranges["range_id"][rows])
+        .pipe(conform, NAMED_OPERATORS)
+    )
 
 
 @cache

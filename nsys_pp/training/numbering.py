@@ -73,8 +73,8 @@ def number_steps(steps: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
         matched = matched.with_columns(pl.col("run_step") - pl.col("run_step").min())
     named = numbered.with_columns(run_step="step")
     matched = matched.unique(["lane", "run_step"], keep="first", maintain_order=True)
-    numbers = pl.concat([named, matched.join(named, on=["lane", "run_step"], how="anti")])
-    return conform(numbers.sort("lane", "start_ns"), STEP_NUMBERS)
+    both = pl.concat([named, matched.join(named, on=["lane", "run_step"], how="anti")])
+    return both.sort("lane", "start_ns").pipe(conform, STEP_NUMBERS)
 
 
 def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:

@@ -125,7 +125,7 @@ def _build_states(run: WhatIf, change: Change, ends: Floats) -> pl.DataFrame:
     at[piece[is_known]] += len(causes)  # communication of which both are known
     start = graph.find_starts(ends)
     middle = np.clip(ends - own, start, ends)
-    parts = [
+    parts = pl.concat(
         pl.DataFrame(
             {
                 "lane": pieces.lane,
@@ -139,9 +139,9 @@ def _build_states(run: WhatIf, change: Change, ends: Floats) -> pl.DataFrame:
             (first.gather(at), start, middle),
             (rest.gather(at), middle, ends),
         )
-    ]
-    every = pl.concat(parts).filter(pl.col("step") >= 0, pl.col("end_ns") > pl.col("start_ns"))
-    return conform_part(every.sort("lane", "start_ns"), LANE_STATES)
+    )
+    inside = parts.filter(pl.col("step") >= 0, pl.col("end_ns") > pl.col("start_ns"))
+    return inside.sort("lane", "start_ns").pipe(conform_part, LANE_STATES)
 
 
 def _move_transfers(run: WhatIf, moments: Int64s) -> pl.DataFrame:

@@ -695,8 +695,7 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
     }
     form = pl.coalesce(pl.when(kind == name).then(form) for name, form in forms.items())
     text = pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)
-    labelled = jobs.with_columns(mark_split_backwards(jobs)).with_columns(label=text)
-    return conform(labelled, RUN_JOBS)
+    return jobs.with_columns(mark_split_backwards(jobs)).with_columns(label=text).pipe(conform, RUN_JOBS)
 
 
 def _find_packages(jobs: pl.DataFrame) -> str:

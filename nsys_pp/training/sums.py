@@ -60,13 +60,16 @@ def measure_families(families: pl.DataFrame, steps: pl.DataFrame, *, lane: int) 
     segment, start, end = (series.to_numpy() for series in inside.select(rank - 1, "start_ns", "end_ns"))
     united = unite(segment, start, end)
     own = inside[np.unique(segment, return_index=True)[1]][united.owner]
-    measured = pl.DataFrame({"start_ns": united.start, "end_ns": united.end}).with_columns(
-        lane=pl.lit(lane, pl.UInt32),
-        group=pl.lit("families"),
-        item=own["family"],
-        step=steps["step"][own["at"]],
+    return (
+        pl.DataFrame({"start_ns": united.start, "end_ns": united.end})
+        .with_columns(
+            lane=pl.lit(lane, pl.UInt32),
+            group=pl.lit("families"),
+            item=own["family"],
+            step=steps["step"][own["at"]],
+        )
+        .pipe(conform, MEASURED_TIMES)
     )
-    return conform(measured, MEASURED_TIMES)
 
 
 def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, lane: int) -> pl.DataFrame:
