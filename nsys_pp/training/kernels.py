@@ -47,25 +47,8 @@ def sum_kernels(
         `KERNEL_AGGREGATES`, by process, device, step (null outside all steps), name and job. Times are whole
         durations, also of concurrent kernels. Empty without kernels.
     """
-    rows = find_step_rows(gpu_ops[[*DEVICE, "start_ns"]], steps)
-    sums = _sum_kernels(gpu_ops, rows, details, job_kind)
-    step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
-    texts = [
-        sums[name].cast(pl.String).alias(text)
-        for name, text in (("name", "text"), ("full_name", "full_text"))
-    ]
-    sums = sums.hstack([as_numbers("step", step), *texts])
-    order = [*DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind"]
-    return conform(sums.sort(order, nulls_last=True), KERNEL_AGGREGATES)
-
-
-def _sum_kernels(
-    gpu_ops: pl.DataFrame, row: Int64s, details: OpDetails | None, job_kind: pl.Series | None
-) -> pl.DataFrame:
-    """Sum the kernels among some operations, by the row of their step.
-
-    This is one small number, and a faster key than the columns of steps.
-    """
+    # one small number, and a faster key than the columns of steps
+    row = find_step_rows(gpu_ops[[*DEVICE, "start_ns"]], steps)
     is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
     if job_kind is None:
         job_kind = pl.Series("job_kind", [None], JOB_KIND).new_from_index(0, len(gpu_ops))
@@ -82,7 +65,7 @@ def _sum_kernels(
     order, before = order_by_number(number.astype(np.int64), len(first))
     start, end = (gpu_ops[name].to_numpy()[is_kernel] for name in ("start_ns", "end_ns"))
     duration = (end - start)[order]
-    return index_rows(keys, first).hstack(
+    sums = index_rows(keys, first).hstack(
         [
             gather(full_names, detail[first]),
             pl.Series("count", np.diff(before)),
@@ -92,6 +75,14 @@ def _sum_kernels(
             ),
         ]
     )
+    step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
+    texts = [
+        sums[name].cast(pl.String).alias(text)
+        for name, text in (("name", "text"), ("full_name", "full_text"))
+    ]
+    sums = sums.hstack([as_numbers("step", step), *texts])
+    by = [*DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind"]
+    return conform(sums.sort(by, nulls_last=True), KERNEL_AGGREGATES)
 
 
 class Segments(Struct, frozen=True, kw_only=True):
