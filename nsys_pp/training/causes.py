@@ -21,7 +21,7 @@ from nsys_pp.arrays.columns import (
     pick,
     whole_numbers,
 )
-from nsys_pp.arrays.intervals import Overlaps, intersect, subtract, unite
+from nsys_pp.arrays.intervals import unite
 from nsys_pp.arrays.search import (
     divide_groups,
     expand_windows,
@@ -35,6 +35,7 @@ from nsys_pp.frames.clock import SKEW_NS, keep_comparable, number_comparable, re
 from nsys_pp.frames.conform import build_frame, build_schema, conform
 from nsys_pp.frames.training import CAUSE, COVER, COVERAGE, LANE_STATES, NEED, POSITION, RUN_PART
 from nsys_pp.training.messages import MOSTLY
+from nsys_pp.training.waits import replace_cause
 
 
 def cut_loading(states: pl.DataFrame, loads: pl.DataFrame, *, owner: str) -> pl.DataFrame:
@@ -53,20 +54,8 @@ def cut_loading(states: pl.DataFrame, loads: pl.DataFrame, *, owner: str) -> pl.
         return states
     is_free = states["cause"].is_in(["host", "idle"]).fill_null(value=False)
     free = states.filter(is_free)
-    start, end = numbers(free["start_ns"]), numbers(free["end_ns"])
-    data = intersect(numbers(free[owner]), start, end, loading)
-    return pl.concat(
-        [
-            states.filter(~is_free),
-            free[np.setdiff1d(np.arange(len(free)), data.row)],
-            _take(free, subtract(start, end, data)),
-            _take(free, data).with_columns(cause=pl.lit("data", CAUSE)),
-        ]
-    ).filter(pl.col("start_ns") < pl.col("end_ns"))
-
-
-def _take(states: pl.DataFrame, parts: Overlaps) -> pl.DataFrame:
-    return states[parts.row].with_columns(pl.Series("start_ns", parts.start), pl.Series("end_ns", parts.end))
+    cut = replace_cause(free, numbers(free[owner]), loading, "data")
+    return pl.concat([states.filter(~is_free), cut]).filter(pl.col("start_ns") < pl.col("end_ns"))
 
 
 _STEP = ["lane", "step"]

@@ -610,21 +610,32 @@ def _cut(waits: pl.DataFrame, held: pl.DataFrame, cause: str, ops: LaunchedOps) 
     late = waits.filter(cause="host")
     if held.is_empty() or late.is_empty():
         return waits
-    thread = find_late_threads(late, ops)
-    start, end = numbers(late["start_ns"]), numbers(late["end_ns"])
-    found = intersect(thread, start, end, unite(*(numbers(held[name]) for name in _INTERVAL)))
-    rest = subtract(start, end, found)
-    parts = [
-        waits.filter(pl.col("cause").ne_missing("host")),
-        late[np.setdiff1d(np.arange(len(late)), found.row)],
-        _replace(late[rest.row], rest.start, rest.end),
-        _replace(late[found.row], found.start, found.end).with_columns(cause=pl.lit(cause, CAUSE)),
-    ]
-    return pl.concat(parts).sort("process_key", "device_id", "start_ns").pipe(conform, WAITS)
+    holds = unite(*(numbers(held[name]) for name in _INTERVAL))
+    cut = replace_cause(late, find_late_threads(late, ops), holds, cause)
+    parts = [waits.filter(pl.col("cause").ne_missing("host")), cut]
+    return pl.concat(parts).sort(*DEVICE, "start_ns").pipe(conform, WAITS)
 
 
-def _replace(waits: pl.DataFrame, start: Int64s, end: Int64s) -> pl.DataFrame:
-    return waits.with_columns(pl.Series("start_ns", start), pl.Series("end_ns", end))
+def replace_cause(states: pl.DataFrame, owner: Int64s, others: Intervals, cause: str) -> pl.DataFrame:
+    """Give the parts of states that other intervals of their owner cover another cause.
+
+    Args:
+        states: With cause, start_ns and end_ns.
+        owner: Of each state.
+        others: The intervals.
+        cause: The new cause.
+
+    Returns:
+        States without such parts, then the rests of the others, then these parts.
+    """
+    start, end = numbers(states["start_ns"]), numbers(states["end_ns"])
+    found = intersect(owner, start, end, others)
+    rest, covered = (
+        states[part.row].with_columns(pl.Series("start_ns", part.start), pl.Series("end_ns", part.end))
+        for part in (subtract(start, end, found), found)
+    )
+    untouched = states[np.setdiff1d(np.arange(len(states)), found.row)]
+    return pl.concat([untouched, rest, covered.with_columns(cause=pl.lit(cause, CAUSE))])
 
 
 def find_late_threads(waits: pl.DataFrame, ops: LaunchedOps) -> Int64s:
