@@ -32,7 +32,7 @@ from nsys_pp.arrays.search import (
 )
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import SKEW_NS, keep_comparable, number_comparable, relative_bound
-from nsys_pp.frames.conform import build_frame, build_schema, conform
+from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import CAUSE, COVER, COVERAGE, LANE_STATES, NEED, POSITION, RUN_PART
 from nsys_pp.training.messages import MOSTLY
 from nsys_pp.training.waits import replace_cause
@@ -385,15 +385,12 @@ def pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         events: Collectives by end: stream, lane, name, communicator, end_ns, clock, bound_ns, clock_set.
         captured: lane, first_ns, last_ns: span of the capture of each lane.
     """
-    nothing = events["stream"].clear()
-    unrecorded, same_communicator = events, build_frame([nothing, nothing.alias("other")])
-    if events["communicator"].count():
-        recorded = _list_streams(events).filter(pl.col("communicator").is_not_null())
-        pairs = recorded.join(recorded, on=["communicator", "name"], suffix="_of_other")
-        same_communicator = pairs.filter(pl.col("lane") != pl.col("lane_of_other")).select(
-            "stream", other="stream_of_other"
-        )
-        unrecorded = events.filter(pl.col("communicator").is_null())
+    recorded = _list_streams(events).filter(pl.col("communicator").is_not_null())
+    pairs = recorded.join(recorded, on=["communicator", "name"], suffix="_of_other")
+    same_communicator = pairs.filter(pl.col("lane") != pl.col("lane_of_other")).select(
+        "stream", other="stream_of_other"
+    )
+    unrecorded = events.filter(pl.col("communicator").is_null())
     if unrecorded.is_empty():
         return same_communicator
     most = _count_common(unrecorded, captured)
