@@ -71,12 +71,9 @@ def build_batch_times(spans: pl.DataFrame, ops: LaunchedOps) -> pl.DataFrame:
     before, after, reach = before[is_next], after[is_next], running_maximum(device[own], end[own])
     gap[before] = np.maximum(start[after] - reach[:-1][is_next], 0)
     following[before] = thread[after]
-    frame = [
-        as_numbers(name, values)
-        for name, values in {"start_ns": start, "end_ns": end, "busy_ns": busy, "gap_ns": gap}.items()
-    ]
-    sums = _sum_kernels(row, ops, count)
-    return pl.DataFrame([*frame, as_numbers("thread_key", following), *sums])
+    times = {"start_ns": start, "end_ns": end, "busy_ns": busy, "gap_ns": gap, "thread_key": following}
+    columns = (as_numbers(name, values) for name, values in times.items())
+    return pl.DataFrame([*columns, *_sum_kernels(row, ops, count)])
 
 
 def _sum_kernels(row: Int64s, ops: LaunchedOps, count: int) -> list[pl.Series]:
