@@ -218,41 +218,37 @@ def write_changed_pages(choices: Choices, folder: Path) -> None:
 def write_changed_folder(choices: Choices, folder: Path) -> None:
     """Write an exported folder, Parquet or Arrow, with columns of other types or changed bytes."""
     tables = dict(read_tables(choices.below(COUNT)))
-    suffix = choices.pick(["parquet", "arrow", "stream"])
+    write, suffix = choices.pick(
+        [("write_parquet", "parquet"), ("write_ipc", "arrow"), ("write_ipc_stream", "arrow")]
+    )
     export = folder / "rank0_exported"
     export.mkdir()
     for _ in range(choices.below(4)):
         name = choices.pick(sorted(tables))
         tables[name] = _change_frame(tables[name], choices)
     for name, frame in tables.items():
-        path = export / f"{name}.{'parquet' if suffix == 'parquet' else 'arrow'}"
         with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):
-            if suffix == "parquet":
-                frame.write_parquet(path)
-            elif suffix == "arrow":
-                frame.write_ipc(path)
-            else:
-                frame.write_ipc_stream(path)
+            getattr(frame, write)(export / f"{name}.{suffix}")
     if choices.below(2):
         path = choices.pick(sorted(export.iterdir()))
         path.write_bytes(change_bytes(path.read_bytes(), choices, block=64, most=6))
 
 
 def _change_frame(frame: pl.DataFrame, choices: Choices) -> pl.DataFrame:
-    if not frame.width:
-        return frame
-    column = choices.pick(frame.columns)
-    kind = choices.below(5)
+    column, value, dtype = (
+        choices.pick([*frame.columns, ""]),
+        pick_value(choices),
+        choices.pick(_COLUMN_TYPES),
+    )
+    changes: list[Callable[[], pl.DataFrame]] = [
+        lambda: frame.drop(column),
+        lambda: frame.with_columns(pl.lit(value).alias(column)),
+        lambda: frame.with_columns(pl.lit(None, dtype).alias(column)),
+        lambda: frame.with_columns(pl.col(column).cast(dtype, strict=False)),
+        lambda: frame.clear() if choices.below(2) else pl.concat([frame, frame]),
+    ]
     try:
-        if kind == 0:
-            return frame.drop(column)
-        if kind == 1:
-            return frame.with_columns(pl.lit(pick_value(choices)).alias(column))
-        if kind == 2:
-            return frame.with_columns(pl.lit(None, choices.pick(_COLUMN_TYPES)).alias(column))
-        if kind == 3:
-            return frame.with_columns(pl.col(column).cast(choices.pick(_COLUMN_TYPES), strict=False))
-        return frame.clear() if choices.below(2) else pl.concat([frame, frame])
+        return choices.pick(changes)()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError):
         return frame
 
