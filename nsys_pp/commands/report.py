@@ -13,7 +13,7 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.summary import SUMMARY_TABLES, build_tables, join_aggregates
-from nsys_pp.errors import describe_path
+from nsys_pp.errors import OptionError, describe_path
 from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
@@ -73,6 +73,8 @@ def report(
     """
     check_keywords(options, RunOptions)
     target = Path(output)
+    if target.suffix.lower() not in ("", ".html", ".htm"):
+        raise OptionError("output", f"unknown extension of {target}; expected .html")
     check_output(target, force=force)
     result = build_pipeline(
         Batch(inputs, options),

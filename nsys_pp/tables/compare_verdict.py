@@ -656,7 +656,9 @@ def _describe_group(comparison: Comparison, rows: pl.DataFrame, *, stage: int | 
             subject="run",
         )
     label = f"stage {stage}"
-    of_stage = f"{rows['subject'][0]} ({label})" if len(rows) == 1 else f"{label} ({len(rows)} ranks)"
+    machine = comparison.find_machine(rows["subject"].to_list())
+    ranks = f"{len(rows)} ranks{f', all of {machine}' * bool(machine)}"
+    of_stage = f"{rows['subject'][0]} ({label})" if len(rows) == 1 else f"{label} ({ranks})"
     return _describe(
         comparison,
         row,

@@ -330,8 +330,8 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
     gain_ns = max(0.0, to_float(beyond_ns) - explained)
     if min(gain_ns, explained) >= LEAST_GAIN * evidence.step_ns:
         text += (
-            f"; {format_time(gain_ns)} of its {format_time(bubble_ns)} are neither ideal"
-            f" ({format_time(ideal_ns)}) nor in another line"
+            f"; {format_time(gain_ns)} of its {format_time(bubble_ns)} are"
+            f"{f' neither ideal ({format_time(ideal_ns)}) nor' if ideal_ns else ' not'} in another line"
         )
     return [
         Finding(

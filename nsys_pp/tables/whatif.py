@@ -281,7 +281,7 @@ def answer(run: WhatIf, question: Question) -> Answer:
         if one.factor != 1 and (change.pieces == 1).all() and (change.kernels == 1).all():
             raise OptionError(one.option, f"nothing of {one.text!r} was recorded")
     names = [f"{one.option} {one.text}" for one in chosen]
-    if question.balance:
+    if question.balance or (is_open and of.lanes["stage"].drop_nulls().n_unique() > 1):
         names, changes = [*names, "balance"], [*changes, run.balance()]
     rows = [_describe(run, name, *run.predict(change)) for name, change in zip(names, changes, strict=True)]
     notes = [
@@ -326,7 +326,8 @@ def answer(run: WhatIf, question: Question) -> Answer:
 
 def _explain(run: WhatIf, rows: Sequence[_Row], total: float) -> list[str]:
     """Say how much of what stragglers cost one of them explains; nothing where they cost little."""
-    gains = {name.removeprefix("heal "): gain for _, gain, _, _, _, name in rows}
+    heals = ((name.partition("heal ")[2], gain) for _, gain, _, _, _, name in rows)
+    gains = {name: gain for name, gain in heals if name}
     lengths, least, notes = gains.pop("lengths", 0.0), LEAST_GAIN * run.measured_ns, []
     if gains and total >= least:
         # of those that gain about as much, the first is the narrowest: a rank, not its stage
@@ -444,8 +445,9 @@ WHATIF_TABLE = Table(
     name="whatif",
     title="What if",
     columns=_COLUMNS,
-    caption="heal: as long as on its peers, where it takes longer (`--scale communication:0.5` asks for the"
-    " rest); step: the mean one of the replayed run",
+    caption="step: the mean one of the replayed run; gain: by which it is shorter than measured; at most:"
+    " with all that is open in its favour; heal: as long as on its peers, where it takes longer; balance:"
+    " the same compute on each stage",
     rows=lambda found: found.rows,
     is_fixed=True,
 )

@@ -162,7 +162,7 @@ def name_stage(evidence: Evidence, stage: int) -> str:
 
 def name_machine(evidence: Evidence, machine: str, lanes: list[int]) -> str:
     """Name all lanes of a machine with their ranks: "all 4 ranks of node1 (ranks 4 to 7)"."""
-    name = f"all {len(lanes):,} ranks of {cut_name(machine)}"
+    name = f"{'both' if len(lanes) == 2 else f'all {len(lanes):,}'} ranks of {cut_name(machine)}"
     ranks = _name_ranks(evidence, lanes)
     return f"{name} ({ranks})" if ranks.startswith("rank") else name
 

@@ -202,7 +202,6 @@ _COMPARED = (
 )  # times of both lanes
 _MPI_CHANNEL = ["communicator", "sender", "receiver", "tag"]
 _MPI_SIDE = [*_MPI_CHANNEL, "is_send"]
-_HINT = "; specify `--layout`, with `--rank-from` where no rank is recorded"
 _RECORD = ", or record NCCL's peers with `nsys profile --trace=cuda,nvtx,nccl`"
 
 
@@ -727,7 +726,10 @@ def _describe(
         if missing
         else ""
     )
-    layout = _HINT + _RECORD * (not (messages["source"] == "NCCL").any())
+    stages = lanes["stage"].n_unique() - lanes["stage"].has_nulls()
+    example = f" (`pp={stages}`; tp times dp is {len(lanes) // stages})" * (stages > 1 and not missing)
+    layout = f"; specify `--layout`{example}, with `--rank-from` where no rank is recorded"
+    layout += _RECORD * (not (messages["source"] == "NCCL").any())
     hint = "" if is_laid_out else layout
     counts = (
         (

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import polars.selectors as cs
+from msgspec import structs
 
 from nsys_pp.arrays.columns import numbers, whole_numbers
 from nsys_pp.arrays.types import Floats, Int64s
@@ -61,7 +62,11 @@ def pair_runs(
         )
         for side, name, suffix in ((0, "measured", ""), (1, "replayed", ", replayed"))
     ).sort("lane")
-    return replace(of, **frames, losses=(), notes=[])
+    # the picture has two schedules, if they differ
+    schedule = (
+        of.schedule if planned is None else structs.replace(of.schedule, name="unknown", micro_batch_count=0)
+    )
+    return replace(of, **frames, schedule=schedule, losses=(), notes=[])
 
 
 def _select_step(measured: Frames, replayed: Frames) -> tuple[Frames, Frames]:

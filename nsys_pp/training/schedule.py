@@ -231,7 +231,7 @@ def _explain_unknown(sequences: Sequences, fits: list[Fit]) -> str:
     if not sequences.stages:
         return "the stages of the GPUs are unknown"
     if sequences.stages == 1:
-        return "there is one stage: no pipeline"
+        return "there is one stage, and no pipeline"
     if sequences.complete.is_empty():
         return "no step is complete"
     if not fits:

@@ -142,6 +142,7 @@ def test_it_says_what_it_wrote_and_found(tmp_path: Path) -> None:
     assert record["outputs"][0]["path"] == str(path)
     assert record["verdict"]
     assert_refused(call("report", PIPELINE, "-o", path), "exists")
+    assert "unknown extension" in call("report", PIPELINE, "-o", path.with_suffix(".pdf")).stderr
     assert path.read_text() == page
 
 

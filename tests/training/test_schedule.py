@@ -374,7 +374,7 @@ def test_a_schedule_that_is_given_is_believed_and_its_agreement_told() -> None:
 @pytest.mark.parametrize(
     ("schedule", "stages", "micro_batches", "reason"),
     [
-        ("1f1b", 1, 8, "there is one stage: no pipeline"),
+        ("1f1b", 1, 8, "there is one stage, and no pipeline"),
         ("1f1b", 4, 1, "the jobs would be in this order under 1f1b and gpipe alike"),
         ("1f1b", 2, 2, ""),
     ],

@@ -719,7 +719,7 @@ SECTIONS: Mapping[str, Section] = {
             title="Steps over time, by rank",
             lead="Which rank, and since when: a row per rank, a column per step. The bars on top show by how"
             " much a step is longer than the shortest one.",
-            kinds=("straggler", "host", "profiler", "gpu_clock", "step", "none"),
+            kinds=("straggler", "host", "idle", "profiler", "gpu_clock", "step", "none"),
             tables=("steps", "lanes", "kinds", "iterations"),
             draw=_draw_steps,
         ),
