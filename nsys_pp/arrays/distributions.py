@@ -216,6 +216,8 @@ def quantile(frame: pl.DataFrame, fraction: float) -> pl.Series:
     Returns:
         One number per row of the frame, named `quantile`; null if `count` is null or 0.
     """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"invalid fraction {fraction}; expected 0 to 1")
     is_known = frame["count"].fill_null(0).to_numpy() > 0
     known = frame.filter(pl.Series(is_known))
     runs = _runs_of(known)

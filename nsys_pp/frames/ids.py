@@ -42,7 +42,9 @@ def pid(key: Keys) -> Keys:
     >>> pl.select(pid(pl.lit(281_546_145_660_928))).item()
     4242
     """
-    return (key & _PID_MASK) // (1 << _PID_BITS)
+    if not isinstance(key, pl.Expr):
+        return (key & _PID_MASK) // (1 << _PID_BITS)
+    return (key & pl.lit(_PID_MASK, dtype=pl.Int64)) // pl.lit(1 << _PID_BITS, dtype=pl.Int64)
 
 
 def tid(thread_key: Keys) -> Keys:
