@@ -210,10 +210,11 @@ def test_a_killed_scrub_leaves_no_journal(tmp_path: Path) -> None:
         " INSERT INTO e SELECT i, hex(i) FROM n",
     )
     (folder := tmp_path / "out").mkdir()
-    size = RANK0.stat().st_size
     line = command_line("scrub", report, "-o", folder / "b.sqlite", "--keep-table", "e")
     with subprocess.Popen(line, env=environment(PYTHONWARNINGS="")) as process:
-        wait_until(lambda: any(path.stat().st_size > 2 * size for path in folder.iterdir()), process)
+        wait_until(
+            lambda: any(path.stat().st_size > 2 * RANK0.stat().st_size for path in folder.iterdir()), process
+        )
         process.kill()
     assert not [path for path in folder.iterdir() if "journal" in path.name]
 

@@ -84,8 +84,7 @@ def test_stages_of_equal_compute_gain_what_equal_costs_gain(tmp_path: Path) -> N
         steps.append(mean_step(Truth(tmp_path / name).table("steps")))
     for asked in ({"balance": True}, {}):  # without any, all that gain
         found = nsys_pp.whatif(tmp_path / "apart", layout="pp=2", **asked).predictions  # type: ignore[arg-type]
-        gain = found.filter(change="balance")["gain_ns"].item()
-        assert gain == pytest.approx(steps[0] - steps[1], rel=0.1)
+        assert found.filter(change="balance")["gain_ns"].item() == pytest.approx(steps[0] - steps[1], rel=0.1)
 
 
 @pytest.mark.parametrize(
