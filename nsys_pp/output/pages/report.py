@@ -598,7 +598,8 @@ def _draw_host(source: PageSource) -> Drawn:
     frame = source.tables["gaps"].frame
     if frame.is_empty():
         return Drawn(absent="No gap between kernels was found.")
-    rows = frame.filter(pl.col("cause").cast(pl.String).is_in(HOST_CAUSES)).head(_FEW)
+    by_host = frame.filter(pl.col("cause").cast(pl.String).is_in(HOST_CAUSES))
+    rows = by_host.top_k(_FEW, by=pl.col("length_ns") * pl.col("cause_fraction"))
     if rows.is_empty():
         return Drawn(
             absent="None of the longest gaps is caused by the host or by loading data; the table has all of"
@@ -617,7 +618,10 @@ def _draw_host(source: PageSource) -> Drawn:
             text += f" of {format_duration(length)}"
         return Bar(
             label=", ".join([row["lane"], *where] if has_lanes else where),
-            pieces=(Piece(key=row["cause"], value=length, text=", ".join([text, *calls])),),
+            pieces=(
+                Piece(key=row["cause"], value=part, text=", ".join([text, *calls])),
+                Piece(key="idle", value=length - part, text=f"other {format_duration(length - part)}"),
+            ),
             text=", ".join([text, *calls[:1]]),
             row=name_row("host", row["lane"], *step) if row["is_longest"] else "",
         )
@@ -626,9 +630,12 @@ def _draw_host(source: PageSource) -> Drawn:
         html=draw_rows(
             rows,
             build,
-            caption="The longest gaps between kernels that the host or loading data causes",
+            caption="The gaps between kernels of which the host or loading data causes most",
             most=_FEW,
-            legend={cause: name_part(cause) for cause in rows["cause"].unique(maintain_order=True)},
+            legend={
+                **{cause: name_part(cause) for cause in rows["cause"].unique(maintain_order=True)},
+                "idle": "other causes",
+            },
         )
     )
 
