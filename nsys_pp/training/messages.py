@@ -727,7 +727,8 @@ def _describe(
         else ""
     )
     stages = lanes["stage"].n_unique() - lanes["stage"].has_nulls()
-    example = f" (`pp={stages}`; tp times dp is {len(lanes) // stages})" * (stages > 1 and not missing)
+    is_whole = stages > 1 and not missing
+    example = f" (`pp={stages}`; tp times dp is {len(lanes) // stages})" if is_whole else ""
     layout = f"; specify `--layout`{example}, with `--rank-from` where no rank is recorded"
     layout += _RECORD * (not (messages["source"] == "NCCL").any())
     hint = "" if is_laid_out else layout
