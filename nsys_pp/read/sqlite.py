@@ -20,7 +20,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -420,7 +420,7 @@ _ORDER = "__row"  # column of a query: the number of the row
 class _Export(Struct, frozen=True):
     catalog: dict[str, list[str]]  # columns of each table
     own_ids: frozenset[str]  # tables whose row ids the exporter chooses: they need not begin at 1
-    is_computed: bool  # a column is a program
+    is_computed: bool  # a column is a program, or has a long default
     recorded: dict[str, str]  # exported names of tables by raw frame
     sources: list[Source]  # to read
     last_rows: dict[str, int]  # last row id of tables with row ids; exporters number rows from 1
@@ -462,15 +462,14 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
                 " `nsys-pp check` shows where",
                 stacklevel=4,
             )
-        unnumbered = partial(_count, _list_unnumbered(export, export.catalog))
-        tables = (
-            list_tables(export.catalog, export.last_rows | database.call(unnumbered))
-            if "tables" in need
-            else ()
-        )
-        counts = dict(export.last_rows)
-        with suppress(sqlite3.Error):  # a table that is not read may be damaged, as `nsys-pp check` says
-            counts |= database.call(partial(_count, _list_unnumbered(export, export.recorded.values())))
+        lists_tables, counts = "tables" in need, export.last_rows
+        unnumbered = _list_unnumbered(export, export.catalog if lists_tables else export.recorded.values())
+        try:
+            counts = counts | database.call(partial(_count, unnumbered))
+        except sqlite3.Error:  # a table that is not read may be damaged, as `nsys-pp check` says
+            if lists_tables:
+                raise
+        tables = list_tables(export.catalog, counts) if lists_tables else ()
     if find_state(path) != state:  # tables are read at different times
         raise busy_error(path)
     recorded = {frame: counts.get(name, 0) for frame, name in export.recorded.items()}

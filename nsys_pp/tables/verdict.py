@@ -228,9 +228,9 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
     # what may be waiting for a late rank is no gain of communication
     most_ns = MOST * max(0.0, sum(known.values()) - slow_ns)
     half = predict_gain(evidence, lambda run: run.scale_communication(MOST), most_ns)
-    facts, gain = half.reduce(MOST * slow_ns).facts, ""
-    if facts["gain_fraction"] >= LEAST_GAIN:
-        gain = f"; with transfers half as long a step is {half.reduce(MOST * slow_ns).describe()} shorter"
+    half, gain = half.reduce(MOST * slow_ns), ""
+    if half.facts["gain_fraction"] >= LEAST_GAIN:
+        gain = f"; with transfers half as long a step is {half.describe()} shorter"
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS
@@ -245,7 +245,7 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
             f" ({', '.join(parts)} of {format_time(evidence.step_ns)}{waits}){gain}",
             confidence="certain" if is_known else "likely",
             subject="run",
-            **facts,
+            **half.facts,
             value_ns=total,
             sample_count=lane_steps.height,
         )

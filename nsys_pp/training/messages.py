@@ -151,11 +151,12 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     """
     row = find_step_rows(messages.hstack([messages["launch_ns"].alias("host_start_ns")]), steps)
     row[numbers(messages["launch_ns"]) == NEVER] = -1
-    first = steps.group_by(DEVICE).agg(first_ns=pl.col("host_start_ns").min())
-    begun = messages.join(first, on=DEVICE, how="left", nulls_equal=True, maintain_order="left")
-    is_outside = (pl.col("launch_ns") >= pl.col("first_ns")).fill_null(value=False)
-    is_open = (row < 0) & ~begun.select(is_outside).to_series().to_numpy()
-    row = np.where(is_open, find_step_rows(messages, steps), row)
+    if (row < 0).any():  # of most runs, none: a second search of all messages
+        first = steps.group_by(DEVICE).agg(first_ns=pl.col("host_start_ns").min())
+        begun = messages.join(first, on=DEVICE, how="left", nulls_equal=True, maintain_order="left")
+        is_outside = (pl.col("launch_ns") >= pl.col("first_ns")).fill_null(value=False)
+        is_open = (row < 0) & ~begun.select(is_outside).to_series().to_numpy()
+        row = np.where(is_open, find_step_rows(messages, steps), row)
     return messages.with_columns(as_numbers("step", pick(numbers(steps["step"]), row, NEVER)))
 
 
