@@ -152,6 +152,12 @@ def merge(
             shown = drawn.shown
             if content.is_encoded:
                 division = divide_trace(run, drawn, split, max_events=max_events)
+        notes, verdict = [], Verdict()
+        if len(run.training.jobs):  # without jobs there is no verdict, and its tables are not imported
+            from nsys_pp.tables.verdict import build_verdict
+
+            notes, verdict = [*run.training.notes], build_verdict(run.training)
+        counts, offsets_ns = run.row_counts, _list_offsets(run)
         written: dict[str, Any]
         if division is None:
             builder.write(shown, force=force)
@@ -166,11 +172,6 @@ def merge(
                 "omits_ranges": division.omits_ranges,
             }
     gpus, slices = count_shown(shown)
-    notes, verdict = [], Verdict()
-    if len(run.training.jobs):  # without jobs there is no verdict, and its tables are not imported
-        from nsys_pp.tables.verdict import build_verdict
-
-        notes, verdict = [*run.training.notes], build_verdict(run.training)
     bare = sum(is_part(recorded.path) and recorded.part.options.detail == "jobs" for recorded in run.inputs)
     if bare and detail is None:
         notes.append(
@@ -185,11 +186,11 @@ def merge(
         slices=slices,
         events=events,
         **written,
-        manifest=write_manifest(target, _list_offsets(run), force=force) if manifest else None,
+        manifest=write_manifest(target, offsets_ns, force=force) if manifest else None,
         notes=notes,
         verdict=verdict,
         skipped=run.skipped,
-        row_counts=run.row_counts,
+        row_counts=counts,
     )
 
 

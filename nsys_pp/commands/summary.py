@@ -42,11 +42,9 @@ class SummaryResult(ShortRepr):
     notes: list[str] = field(default_factory=list)  # inferred and doubtful facts, in sentences
     skipped: Skipped
     run: Run  # inputs, roster and clocks
-
-    @property
-    def row_counts(self) -> pl.DataFrame:
-        """Rows of all reports, used, and left out by reason (`RUN_ROW_COUNTS`)."""
-        return self.run.row_counts
+    row_counts: pl.DataFrame = field(
+        repr=False
+    )  # of all reports: used, and left out by reason (`RUN_ROW_COUNTS`)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -108,7 +106,9 @@ def summary(
     sums, notes = join_aggregates(run)
     chosen = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
     built, absent = build_tables(sums, names, chosen, by=by)
-    return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped, run=run)
+    return SummaryResult(
+        tables=built, absent=absent, notes=notes, skipped=run.skipped, run=run, row_counts=run.row_counts
+    )
 
 
 def build_tables(
