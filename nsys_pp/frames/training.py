@@ -464,8 +464,9 @@ COVER = build_schema(
 )
 
 # Parts of a capture: from the first to the last operation of the GPUs of a report. The steps of a lane; what
-# lies between, before and after them; and what lies before its first and after its last operation.
-RUN_PART = pl.Enum(["steps", "between", "before", "after", "absent"])
+# lies between, before and after them; and what lies before its first and after its last operation. All of a
+# lane without known steps, where others have some, is unknown.
+RUN_PART = pl.Enum(["steps", "between", "before", "after", "absent", "unknown"])
 
 COVERAGE = build_schema(
     {  # one row per lane and part that it has; by lane, part

@@ -41,7 +41,9 @@ LANE_STEPS = build_schema(
         "step": pl.Int64,
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-        "is_complete": pl.Boolean,  # the capture cuts no lane in this step; all true if every step is cut
+        "is_stepless": pl.Boolean,  # a whole capture, where other lanes have steps: not comparable with them
+        # The capture cuts no lane in this step; all true if every step is cut. False where stepless.
+        "is_complete": pl.Boolean,
         # complete, and the capture does not cut it on this lane: its sums can be compared
         "is_whole": pl.Boolean,
         "span_ns": pl.Int64,  # the sum of the causes below
@@ -61,11 +63,15 @@ def select_whole_steps(training: Training) -> pl.DataFrame:
     """Select the lane steps that a table averages.
 
     Returns:
-        `LANE_STEPS` that are whole; all where the capture cuts every step on every lane, so that such
-        captures have results, too.
+        `LANE_STEPS` that are whole, and captures of lanes without steps; all where the capture cuts every
+        step on every lane, so that such captures have results, too.
     """
     steps = sum_lane_steps(training)
-    return steps.filter("is_whole") if steps["is_whole"].any() else steps
+    is_whole = pl.col("is_whole") | pl.col("is_stepless")
+    return steps.filter(is_whole) if steps["is_whole"].any() else steps
+
+
+_IS_STEPLESS = (pl.col("source") == "capture") & (pl.col("source") != "capture").any()
 
 
 def sum_lane_steps(training: Training) -> pl.DataFrame:
@@ -111,14 +117,16 @@ def sum_lane_steps(training: Training) -> pl.DataFrame:
         .with_columns(
             pl.col(*CAUSE_COLUMNS, *POSITION_COLUMNS, "pause_ns_inside").fill_null(0),
             span_ns=duration,
-            is_cut=pl.col("is_partial").any().over("step"),
+            is_cut=(pl.col("is_partial") & ~_IS_STEPLESS).any().over("step"),
+            is_stepless=_IS_STEPLESS,
         )
         .with_columns(
             compute_ns=pl.col("compute_ns") - pl.col("pause_ns_inside"),
             pause_ns=pl.col("pause_ns") + pl.col("pause_ns_inside"),
         )
         .with_columns(
-            is_complete=pl.when(pl.col("is_cut").all()).then(True).otherwise(~pl.col("is_cut")),
+            is_complete=(~pl.col("is_cut") | (pl.col("is_cut") | pl.col("is_stepless")).all())
+            & ~pl.col("is_stepless"),
             bubble_ns=pl.sum_horizontal(f"{cause}_ns" for cause in BUBBLE_CAUSES),
         )
         .with_columns(is_whole=pl.col("is_complete") & ~pl.col("is_partial"))

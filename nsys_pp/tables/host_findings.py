@@ -641,6 +641,7 @@ def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
             ("between", "between them"),
             ("before", "before the first one"),
             ("after", "after the last one"),
+            ("unknown", "on GPUs without known steps"),
         )
         if part in parts and parts[part]["time_fraction"] >= LEAST_SHARE
     ]
@@ -653,7 +654,7 @@ def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
             f"{evidence.labels[lane]} has no work for {format_time(time_ns)} in which others have some"
         )
     more = f" ({'; '.join(rest)})" if rest else ""
-    count = evidence.training.steps["step"].n_unique()
+    count = evidence.training.steps.filter(pl.col("source") != "capture")["step"].n_unique()
     steps = format_count(count, "inferred step" if evidence.is_inferred else "step")
     return [
         Finding(

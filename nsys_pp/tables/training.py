@@ -763,7 +763,8 @@ COVERAGE_TABLE = Table(
             "part",
             RUN_PART,
             "steps; what lies between them, before the first one, after the last one; absent: before the "
-            "first and after the last operation of a GPU, while others of its report have some",
+            "first and after the last operation of a GPU, while others of its report have some; unknown: on "
+            "GPUs without known steps, while others have some",
         ),
         Column("time_ns", pl.Float64, "time on a lane; mean of the lanes", display_unit="ms"),
         Column("time_fraction", pl.Float64, "share of the capture", decimals=1),

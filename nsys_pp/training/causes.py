@@ -171,6 +171,8 @@ def measure_coverage(
         .with_columns(until_ns=pl.col("ended_ns").shift().over("lane"))
         .with_columns(start_ns=pl.max_horizontal("start_ns", "until_ns"))
     )
+    is_unknown = spans["source"] == "capture"
+    is_unknown &= not is_unknown.all()
     run = spans.group_by("lane", maintain_order=True).agg(
         first_ns=pl.min_horizontal(first, pl.col("start_ns").first()),
         last_ns=pl.max_horizontal(last, pl.col("ended_ns").last()),
@@ -183,7 +185,8 @@ def measure_coverage(
     parts = pl.concat(
         frame.select("lane", pl.lit(part, RUN_PART).alias("part"), start_ns=start, end_ns=end)
         for frame, part, start, end in (
-            (spans, "steps", "start_ns", "ended_ns"),
+            (spans.filter(~is_unknown), "steps", "start_ns", "ended_ns"),
+            (spans.filter(is_unknown), "unknown", "start_ns", "ended_ns"),
             (spans, "between", "until_ns", "start_ns"),
             (run, "before", "first_ns", "start_ns"),
             (run, "after", "end_ns", "last_ns"),

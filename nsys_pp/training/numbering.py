@@ -165,6 +165,8 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
         source.
     """
     notes = []
+    is_mixed = bool((steps["source"] != "capture").any())
+    treated = "it is not compared with steps of others" if is_mixed else "the whole capture is treated as one"
     first = steps.drop_nulls("reason").unique("lane", keep="first", maintain_order=True)
     labelled = first.join(lanes.select("lane", "label"), on="lane").sort("lane")
     for (source,), own in labelled.partition_by("source", as_dict=True, maintain_order=True).items():
@@ -174,8 +176,7 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
         notes.append(
             f"steps{where} are inferred from launches: {own['reason'][0]}"
             if is_repeated
-            else f"no steps found{where}; the whole capture is treated as one (`--step-pattern` names them):"
-            f" {own['reason'][0]}"
+            else f"no steps found{where}; {treated} (`--step-pattern` names them): {own['reason'][0]}"
         )
     return notes
 

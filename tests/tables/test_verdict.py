@@ -608,3 +608,24 @@ def test_a_host_that_waits_while_requests_run_is_blamed(tmp_path: Path, engine: 
     assert not [finding for finding in found if finding.kind == "requests"]
     assert found[0].kind in ("idle", "host"), [finding.line for finding in found]
     assert found[0].gain_ns > _IDLE_NS / 40
+
+
+@pytest.mark.filterwarnings("ignore:.*no operation is shared")
+def test_a_lane_without_steps_is_compared_with_none(tmp_path: Path) -> None:
+    """A capture is longer than any step: it is no long step, and its bubble is none of the steps."""
+    folder = run(tmp_path, "--pp 1 --dp 2 --machines 2", 19_115)
+    (report,) = folder.rglob("rank1.sqlite")
+    kept = "(correlationId * 7919) % 97 >= 80"  # no part repeats
+    edit(report, "DELETE FROM NVTX_EVENTS", f"DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE NOT {kept}")
+    result = nsys_pp.pipeline(folder)
+    sources = result.training.steps.group_by("lane", "source").len().sort("lane")
+    assert sources.rows() == [(0, "range", 6), (1, "capture", 1)]
+    texts = {found.kind: found.text for found in result.verdict.findings}
+    assert texts.keys() == {"none", "bubble", "coverage", "clocks"}
+    (whole,) = folder.rglob("rank0.sqlite")
+    alone = nsys_pp.pipeline(whole).verdict.findings
+    assert texts["bubble"] == next(found.text for found in alone if found.kind == "bubble")
+    assert "6 steps hold" in texts["coverage"]
+    assert "on GPUs without known steps" in texts["coverage"]
+    assert "no steps found on rank 1; it is not compared with steps of others" in result.training.notes[0]
+    assert result.tables(["lanes"])["lanes"]["step_count"].to_list() == [6, 1]

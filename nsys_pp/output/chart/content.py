@@ -205,7 +205,7 @@ def _describe_clocks(lanes: pl.DataFrame) -> str:
         return groups
     bounds = lanes["bound_ns"].drop_nulls().to_numpy()
     unknown = f", except {count} with unknown clocks" if (count := len(lanes) - bounds.size) else ""
-    return f"clocks of lanes agree within ± {bounds.max() / 1000:,.1f} µs{unknown}" if bounds.size else ""
+    return f"clocks of lanes agree within ± {bounds.max() / 1000:,.1f} us{unknown}" if bounds.size else ""
 
 
 def describe_missing(training: Training) -> str:
