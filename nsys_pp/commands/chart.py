@@ -69,7 +69,7 @@ def chart(
     )
     training = result.training
     written = EXPORTERS[format].write(training, target, export_options)
-    step_count = training.steps["step"].n_unique()
+    step_count = training.step_count
     return ChartResult(
         output=target,
         jobs=written.files[0].row_count,

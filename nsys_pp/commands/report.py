@@ -88,7 +88,7 @@ def report(
     return ReportResult(
         output=target,
         lanes=len(result.training.lanes),
-        steps=result.training.steps["step"].n_unique(),
+        steps=result.training.step_count,
         facts=describe_run(result.training),
         empty={name: reason for name, reason in empty.items() if reason},
         notes=result.training.notes,
@@ -121,7 +121,7 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
             format_count(len(run.inputs), "report"),
             format_count(training.lanes["machine"].drop_nulls().n_unique(), "machine"),
             *devices["name"].drop_nulls().unique().sort().to_list()[:3],
-            format_count(training.steps["step"].n_unique(), "step"),
+            format_count(training.step_count, "step"),
             *describe_run(training),
         ],
         training=training,

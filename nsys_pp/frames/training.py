@@ -557,6 +557,17 @@ class Training(ShortRepr):
     losses: tuple[Loss, ...] = ()
     notes: list[str] = field(default_factory=list)  # sentences on inferred, refused and doubtful results
 
+    @property
+    def known_steps(self) -> pl.DataFrame:
+        """`RUN_STEPS` without captures of lanes without steps, unless no lane has any."""
+        is_capture = pl.col("source") == "capture"
+        return self.steps.filter(~is_capture | is_capture.all())
+
+    @property
+    def step_count(self) -> int:
+        """Number of `known_steps`."""
+        return self.known_steps["step"].n_unique()
+
 
 def span_steps(steps: pl.DataFrame) -> pl.DataFrame:
     """Compute the span of each step of the run: from its first start to its last end on any lane.

@@ -118,7 +118,7 @@ def _build_chart(name: str, draw: Callable[..., None]) -> Exporter:
     def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
         from nsys_pp.output.chart.content import choose_step, list_named_lanes, select_step
 
-        step, count, notes = choose_step(training, options.verdict), training.steps["step"].n_unique(), []
+        step, count, notes = choose_step(training, options.verdict), training.step_count, []
         if name != "html" and step is not None and not options.has_all_steps:
             named = list_named_lanes(training.lanes, options.verdict.findings)
             training = select_step(training, step, named=named)

@@ -654,7 +654,7 @@ def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
             f"{evidence.labels[lane]} has no work for {format_time(time_ns)} in which others have some"
         )
     more = f" ({'; '.join(rest)})" if rest else ""
-    count = evidence.training.steps.filter(pl.col("source") != "capture")["step"].n_unique()
+    count = evidence.training.step_count
     steps = format_count(count, "inferred step" if evidence.is_inferred else "step")
     return [
         Finding(
@@ -695,7 +695,7 @@ def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
     )
     busy = to_float(rows["compute_ns"].sum()) / to_float(rows["time_ns"].sum())
     activity = name_activity(evidence.training, lane, start_ns, end_ns)
-    gain_ns = time_ns / max(evidence.training.steps["step"].n_unique(), 1)
+    gain_ns = time_ns / max(evidence.training.step_count, 1)
     whose = "a mean lane" if is_common else join_names([evidence.labels[one] for one in rows["lane"]])
     return [
         Finding(

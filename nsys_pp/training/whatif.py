@@ -99,12 +99,9 @@ class WhatIf:
 
     @cached_property
     def counted(self) -> tuple[Int64s, int]:
-        """Pieces of the complete steps, of all steps if the capture cuts each; and their number.
-
-        A whole capture is a step only where no lane has steps.
-        """
-        steps, is_capture = self.training.steps, pl.col("source") == "capture"
-        every = steps.filter(~is_capture | is_capture.all())["step"].unique().to_numpy()
+        """Pieces of the complete steps, of all steps if the capture cuts each; and their number."""
+        steps = self.training.known_steps
+        every = steps["step"].unique().to_numpy()
         whole = np.setdiff1d(every, steps.filter("is_partial")["step"].to_numpy())
         whole = whole if len(whole) else every
         return np.flatnonzero(np.isin(self.graph.pieces.step, whole)), len(whole)
