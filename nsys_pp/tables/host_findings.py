@@ -587,14 +587,14 @@ def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     unknown = lanes.filter(lanes["bound_ns"].is_null())["clock"].n_unique()
     bounds = lanes["bound_ns"].drop_nulls()
     if bounds.is_empty():
-        text = "the error of the clocks is unknown: waits and transfers between machines are unknown"
+        text = "the error of the clocks is unknown: waits and transfers between them are unknown"
         return [Finding(kind="clocks", text=text, confidence="certain", subject="clocks")]
     bound_ns = to_float(bounds.max())
     text = f"clocks agree within {format_time(bound_ns)}"
     if unknown:
         text += f", except {unknown:,} of unknown error"
     elif evidence.share(bound_ns) > MOST_UNKNOWN:
-        text += ": waits and transfers between machines are uncertain"
+        text += ": waits and transfers between them are uncertain"
     return [
         Finding(
             kind="clocks",

@@ -386,7 +386,7 @@ def test_without_findings_the_first_line_is_a_sentence() -> None:
         (8_000, 1, -1, "Clocks agree within 8.0 us."),
         (
             *(30_000_000, 1, -1),
-            "Clocks agree within 30.0 ms: waits and transfers between machines are uncertain.",
+            "Clocks agree within 30.0 ms: waits and transfers between them are uncertain.",
         ),
         (None, 1, -1, "The error of the clocks is unknown"),
         (None, 2, 0, "2 groups of clocks, not comparable with each other"),
