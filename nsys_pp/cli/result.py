@@ -334,6 +334,8 @@ def explain_ending(error: BaseException) -> Ending:
     if isinstance(error, OSError) and error.filename is None and error.errno in FULL:
         message = f"cannot write to standard output: {FULL[error.errno]}"
         return Ending(1, message, "free some space, or write elsewhere")
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return Ending(1, f"`{describe_path(error.filename)}`: the name is too long", "choose a shorter one")
     details = "".join(traceback.format_exception(error))
     if isinstance(error, MemoryError):
         hint = "raise the memory limit of the job, or process fewer reports at once"

@@ -22,7 +22,7 @@ from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.options import Detail
 from nsys_pp.output.blocks import make_scratch, write_part
-from nsys_pp.output.files import check_output, translate_errors
+from nsys_pp.output.files import check_output, is_file_output, translate_errors
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import check_part_blocks, is_part, read_part, read_report
@@ -108,6 +108,10 @@ def extract(
                 f"`{path}` is a part already", "extract takes reports; every other command reads parts"
             )
         check_output(target, force=force or is_like_part(target), inputs=[path])
+        if not is_file_output(target):
+            raise OutputError(
+                f"cannot write `{target}`: a part is a file", "name a file or a folder with `-o`"
+            )
     with ExitStack() as stack:
         scratch = None if batch.is_local else stack.enter_context(make_scratch(outputs[paths[0]]))
         work = partial(

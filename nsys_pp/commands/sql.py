@@ -35,6 +35,8 @@ SUMMARY_PREFIX = "summary_"
 
 _HINT = "`nsys-pp sql --explain` lists all tables and columns"
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_READER = re.compile(r"\bread_\w+\s*\(", re.IGNORECASE)  # polars reads files and addresses
+_MOST_LETTERS = 5_000  # polars ends the process, or does not end, in expressions of any depth
 
 # Frames of a pipeline's result that are tables of queries, with their schemas.
 _RUN_FRAMES: Mapping[str, tuple[pl.Schema, Callable[[PipelineResult], pl.DataFrame]]] = {
@@ -74,6 +76,10 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
         ReportError: A report cannot be read, or is named twice.
     """
     check_keywords(options, RunOptions)
+    if len(query) > _MOST_LETTERS:
+        raise OptionError("query", f"the query has more than {_MOST_LETTERS:,} letters", _HINT)
+    if _READER.search(query):
+        raise OptionError("query", "the query reads a file, and may read tables of the run alone", _HINT)
     words = {word.lower() for word in _WORD.findall(query)}
     names = [name for name in _list_tables() if name in words]
     if not names:
@@ -83,9 +89,11 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
     try:
         with pl.SQLContext(frames) as context:
             answer = context.execute(query, eager=True)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError) as error:
         reason = str(error).split("\n")[0]
         raise OptionError("query", f"the query is invalid: {reason}", _HINT) from None
+    if not answer.width:
+        raise OptionError("query", "the query has no answer: it selects nothing", _HINT)
     return SqlResult(table=answer, notes=notes, skipped=skipped, row_counts=counts)
 
 

@@ -225,10 +225,14 @@ def _read_source(source: Source, file: Path) -> pl.DataFrame:
     return _read_table(file, partial(_select_source, source), [*dict.fromkeys(source.columns.values())])
 
 
+def _is_of_no_exporter(dtype: pl.DataType) -> bool:
+    return dtype.is_nested() or dtype.is_temporal() or dtype.is_decimal()
+
+
 def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
-    nested = {name for name, dtype in table.collect_schema().items() if dtype.is_nested()}  # of no exporter
+    odd = {name for name, dtype in table.collect_schema().items() if _is_of_no_exporter(dtype)}
     columns = [
-        (pl.lit(None) if theirs in nested else pl.col(theirs)).alias(ours)
+        (pl.lit(None) if theirs in odd else pl.col(theirs)).alias(ours)
         for ours, theirs in source.columns.items()
     ]
     if "row" in source.table.columns and "row" not in source.columns:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from nsys_pp.errors import ReportError, result_code
 from nsys_pp.frames.ids import process_key, strip_uuid
 from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
+from nsys_pp.frames.report import RANGE_KIND
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import list_losses
 from nsys_pp.model.identity import RANK_THREAD
@@ -251,6 +252,9 @@ def copy_tables(path: Path, copy: Path, names: Collection[str]) -> None:
             )
 
 
+_ODD_ROWS = "`nsys-pp check` names rows that cannot be read; if there are none, please report this"
+
+
 def assert_equal_frames(path: Path, raw: RawReport, copy: RawReport) -> None:
     """Compare the frames of a copy with the written ones.
 
@@ -259,16 +263,14 @@ def assert_equal_frames(path: Path, raw: RawReport, copy: RawReport) -> None:
     """
     for name in SCHEMAS:
         if not raw[name].equals(copy[name], null_equal=True):
-            raise ReportError(
-                f"the copy of `{path}` would differ from it in its {name}", "please report this"
-            )
+            raise ReportError(f"the copy of `{path}` would differ from it in its {name}", _ODD_ROWS)
     different = {
         name for name in {*raw.recorded, *copy.recorded} if raw.recorded.get(name) != copy.recorded.get(name)
     }
     if different:
         raise ReportError(
             f"the copy of `{path}` would differ from it in its numbers of {', '.join(sorted(different))}",
-            "please report this",
+            _ODD_ROWS,
         )
 
 
@@ -474,8 +476,8 @@ def _remove_from_ranges(raw: RawReport) -> tuple[pl.DataFrame, pl.DataFrame]:
     nvtx = raw["nvtx"].with_columns(
         process_key=process_key(pl.col("thread")), domain_key=pl.col("domain").fill_null(0)
     )
-    is_naming = pl.col("kind").is_in(["domain", "category"])
-    events = nvtx.filter((pl.col("start").is_not_null() & pl.col("thread").is_not_null()) & ~is_naming)
+    is_shown = pl.col("kind").is_in([*RANGE_KIND.categories, "mark"]).fill_null(value=False)
+    events = nvtx.filter(pl.col("start").is_not_null() & pl.col("thread").is_not_null() & is_shown)
     shown = [
         nvtx.filter(pl.col("kind") == kind)
         .join(events.select(keys).unique(), on=keys, how="semi", nulls_equal=False)
@@ -489,10 +491,11 @@ def _remove_from_ranges(raw: RawReport) -> tuple[pl.DataFrame, pl.DataFrame]:
     unless = pl.col("row").is_in(rows).fill_null(value=False)
     cleared = _clear(_clear(raw["nvtx"], "text", unless=unless), "text_id", unless=unless)
     event_rows = events["row"].implode()
-    payloads = raw["payloads"]
+    payloads = raw["payloads"].join(nvtx, on="row", how="semi", maintain_order="left")
     for column in ("json", "json_id", "binary"):
         payloads = _clear(payloads, column, unless=pl.col("row").is_in(event_rows).fill_null(value=False))
-    return cleared, payloads
+    has_value = pl.any_horizontal(pl.all().exclude("row", "thread").is_not_null())
+    return cleared, payloads.filter(has_value)
 
 
 def _clear(frame: pl.DataFrame, column: str, *, unless: pl.Expr) -> pl.DataFrame:
@@ -555,7 +558,7 @@ def _as_plain(column: pl.Series) -> pl.Series:
         return column.cast(pl.Int64, strict=False)
     if column.dtype.is_float() or column.dtype == pl.Binary:
         return column
-    if column.dtype.is_nested():
+    if column.dtype.is_nested() or column.dtype.is_temporal():
         return pl.Series(column.name, [None if value is None else str(value) for value in column], pl.String)
     return column.cast(pl.String)
 

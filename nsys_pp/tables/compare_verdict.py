@@ -908,7 +908,7 @@ def describe_kernels(comparison: Comparison) -> list[Finding]:
 
     None of less than `LEAST_SHARE` of a step.
     """
-    changes = comparison.changes("kernels").filter(metric=KERNEL_TOTAL)
+    changes = comparison.changes("kernels").filter(metric=KERNEL_TOTAL).drop_nulls("subject")
     sized = changes.with_columns(size=(pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs())
     sized = sized.filter(pl.col("size") >= LEAST_SHARE * comparison.step_ns).sort("size", descending=True)
     findings = []

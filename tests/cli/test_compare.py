@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fixtures.simulate import main as simulate
-from tests.cli.calls import PIPELINE, assert_refused, call, succeed
+from tests.cli.calls import PIPELINE, RANK0, assert_refused, call, succeed
+from tests.sql import edit
 
 TABLES = ["steps", "bubbles", "stages", "ranks", "links", "kinds", "families", "kernels"]
 
@@ -70,6 +71,14 @@ def test_what_got_slower_is_printed_and_a_gate_that_fails_ends_with_four(runs: t
 def test_what_got_faster_fails_no_limit_from_above(runs: tuple[Path, Path]) -> None:
     allowed = ("--allow-different", "work")
     assert call("compare", *reversed(runs), "--fail-on", "step>10%", *allowed).code == 0
+
+
+def test_kernels_without_names_are_no_other_kernels(tmp_path: Path) -> None:
+    nameless = edit(
+        Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET shortName = -1, demangledName = -1",
+    )
+    assert "other kernels" not in succeed("compare", RANK0, nameless).stdout
 
 
 def test_patterns_without_quotes_are_told() -> None:

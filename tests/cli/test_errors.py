@@ -190,6 +190,8 @@ def test_an_output_that_exists_is_kept_without_force(folder: Path, kind: str) ->
 def test_an_output_in_no_folder_or_that_is_one_is_refused(report: Path, folder: Path, kind: str) -> None:
     arguments, output = _arguments(kind, report, folder / "absent")
     assert_refused(call(*arguments), f"cannot write `{output}`: its folder does not exist")
+    long = folder / ("n" * 300 + output.suffix)
+    assert_refused(call(*arguments[:-1], long), f"`{long}`: the name is too long")
     output.mkdir(parents=True)
     if arguments[0] == "merge":  # tables are written into it
         assert_refused(call(*arguments, "--force"), f"cannot write `{output}`: it is a folder")

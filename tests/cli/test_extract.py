@@ -52,3 +52,7 @@ def test_reports_never_share_a_part(tmp_path: Path) -> None:
     assert_refused(refused, f"cannot write 2 parts to `{tmp_path / 'x.txt'}`: it is not a folder")
     (tmp_path / "x.txt").unlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_part_is_no_device() -> None:
+    assert_refused(call("extract", RANK0, "-o", "/dev/null"), "cannot write `/dev/null`: a part is a file")

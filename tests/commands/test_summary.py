@@ -124,6 +124,10 @@ def test_tables_of_several_analyses_meet_in_one_query() -> None:
         ("SELEC x FROM jobs", "Expected: an SQL statement"),
         ("SELECT * FROM jobs, no_such_table", "invalid"),
         ("", "names none of the tables"),
+        ("DROP TABLE jobs", "has no answer"),
+        ("SELECT * FROM jobs, read_csv('/etc/hosts')", "reads a file"),
+        ("SELECT * FROM jobs WHERE name = '\udc80'", "can't encode"),
+        (f"SELECT {'1 + ' * 5_000} 1 FROM jobs", "more than 5,000 letters"),
     ],
 )
 def test_what_is_no_query_is_refused(query: str, message: str) -> None:

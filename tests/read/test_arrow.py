@@ -131,11 +131,16 @@ def write_folder(export: Path, folder: Path, kind: str) -> Path:
     return folder
 
 
-def test_a_column_of_structs_is_no_column(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "odd",
+    [pl.struct(name="shortName"), pl.duration(seconds="shortName"), pl.lit(1).cast(pl.Decimal(9, 2))],
+    ids=["structs", "durations", "decimals"],
+)
+def test_a_column_of_no_exporter_is_no_column(tmp_path: Path, odd: pl.Expr) -> None:
     export = write_export(tmp_path / "a.sqlite", _cuda_tables())
     folder = write_folder(export, tmp_path / "a_parquet", "parquet")
     file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
-    pl.read_parquet(file).with_columns(pl.struct(name="shortName").alias("shortName")).write_parquet(file)
+    pl.read_parquet(file).with_columns(odd.alias("shortName")).write_parquet(file)
     kernels = read_report(folder)["kernels"]
     assert len(kernels) == len(read_report(export)["kernels"]) > 0
     assert kernels["name_id"].to_list() == [None] * len(kernels)

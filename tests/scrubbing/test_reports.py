@@ -7,6 +7,7 @@ import shutil
 import string
 import subprocess
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
@@ -120,7 +121,12 @@ def test_raw_frames_of_fixtures_are_equal(tmp_path: Path, tables: dict[str, pl.D
     for report in originals:
         before, after = read_report(report), read_report(tmp_path / "clean" / report.name)
         assert before.recorded == after.recorded
-        for name in ("nvtx", "calls", "kernels", "copies", "contexts", "launcher", "facts", "session"):
+        notes = [raw["nvtx"].filter(kind="note") for raw in (before, after)]
+        assert_frame_equal(notes[0].drop("text"), notes[1].drop("text"))
+        assert notes[1]["text"].null_count() == len(notes[1])  # no analysis shows them
+        events = [raw["nvtx"].filter(pl.col("kind") != "note") for raw in (before, after)]
+        assert_frame_equal(*events)
+        for name in ("calls", "kernels", "copies", "contexts", "launcher", "facts", "session"):
             assert_frame_equal(before[name], after[name])
     clean = nsys_pp.pipeline(tmp_path / "clean").tables()
     assert tables.keys() == clean.keys()
@@ -320,6 +326,24 @@ def test_a_folder_has_the_copy_of_its_report(tmp_path: Path, form: str) -> None:
     assert results[1].removed[folder].tables == results[0].removed[report].tables
     assert results[1].removed[folder].text_count > 100
     assert results[0].pseudonyms == results[1].pseudonyms
+
+
+def test_texts_of_naming_ranges_are_removed(tmp_path: Path) -> None:
+    """Of threads without events, and payloads of domains and categories."""
+    report = edit(
+        Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
+        f"UPDATE NVTX_EVENTS SET jsonText = '{MARK}' WHERE eventType IN (33, 75)",
+        f"INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid) VALUES (1, 76, '{MARK}', 5)",
+    )
+    succeed("scrub", report, "-o", tmp_path / "b.sqlite")
+    assert MARK.encode() not in (tmp_path / "b.sqlite").read_bytes()
+
+
+def test_a_table_of_durations_is_copied(tmp_path: Path) -> None:
+    folder = write_folder(RANK0, tmp_path / "rank0_pqtdir", "parquet")
+    pl.DataFrame({"took": [timedelta(1), None]}).write_parquet(folder / "notes.parquet")
+    succeed("scrub", folder, "-o", tmp_path / "b.sqlite", "--keep-table", "notes")
+    assert select(tmp_path / "b.sqlite", "SELECT took FROM notes") == [("1 day, 0:00:00",), (None,)]
 
 
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:
