@@ -280,6 +280,9 @@ def _build_type(option: Option) -> Any:
     return None if option.type is str else Parsed(option.type)
 
 
+_MOST_LETTERS = 1 << 26  # of a list on standard input, which need not end
+
+
 class SectionCommand(click.Command):
     """A command whose `--help` groups options by topic."""
 
@@ -308,7 +311,10 @@ class SectionCommand(click.Command):
                     raise click.UsageError(f"duplicate `--offset` for machine `{machine}`")
             options["offsets"] = dict(options["offsets"])
         if "-" in options.get("reports", ()):
-            listed = [line for line in sys.stdin.read().splitlines() if line.strip()]
+            text = sys.stdin.read(_MOST_LETTERS)
+            if len(text) == _MOST_LETTERS:
+                raise click.UsageError("standard input is no list of reports: it has 64 million letters")
+            listed = [line for line in text.splitlines() if line.strip()]
             options["reports"] = (*(name for name in options["reports"] if name != "-"), *listed)
             if not options["reports"]:
                 raise click.UsageError("standard input names no reports")

@@ -22,7 +22,7 @@ from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.options import Detail
 from nsys_pp.output.blocks import make_scratch, write_part
-from nsys_pp.output.files import check_output, is_file_output, translate_errors
+from nsys_pp.output.files import check_output, is_file_output, make_folders, translate_errors
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import check_part_blocks, is_part, read_part, read_report
@@ -107,12 +107,13 @@ def extract(
             raise ReportError(
                 f"`{path}` is a part already", "extract takes reports; every other command reads parts"
             )
-        check_output(target, force=force or is_like_part(target), inputs=[path])
+        if target.parent.is_dir() or len(paths) == 1:
+            check_output(target, force=force or is_like_part(target), inputs=[path])
         if not is_file_output(target):
             raise OutputError(
                 f"cannot write `{target}`: a part is a file", "name a file or a folder with `-o`"
             )
-    with ExitStack() as stack:
+    with make_folders({target.parent for target in outputs.values()}), ExitStack() as stack:
         scratch = None if batch.is_local else stack.enter_context(make_scratch(outputs[paths[0]]))
         work = partial(
             _extract_file,
@@ -208,7 +209,7 @@ def _describe_part(path: Path, output: Path, part: Part, *, is_new: bool) -> Ext
 
 
 def _name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
-    """Name the part of each report, and make the folder of several parts.
+    """Name the part of each report.
 
     Args:
         paths: The reports.
@@ -226,8 +227,6 @@ def _name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
                 f"cannot write {len(paths)} parts to `{output}`: it is not a folder",
                 "name a folder with `-o`",
             )
-        with translate_errors(output):
-            output.mkdir(parents=True)
     outputs = [folder / (path.stem + SUFFIX) for path in paths]
     for number, target in enumerate(outputs):
         if target in outputs[:number]:

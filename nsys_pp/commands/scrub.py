@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from itertools import takewhile
@@ -13,7 +13,7 @@ from pathlib import Path
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
-from nsys_pp.output.files import check_output, replace_file, translate_errors
+from nsys_pp.output.files import check_output, make_folders, replace_file
 from nsys_pp.read import find_reports
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import export_report, is_unexported
@@ -102,29 +102,13 @@ def scrub(
             )
         copies = _name_copies(names, folder, pseudonyms)
     removed = {}
-    with _make_folders({target.parent for target in copies.values()}), ExitStack() as all_or_none:
+    with make_folders({target.parent for target in copies.values()}), ExitStack() as all_or_none:
         for target in copies.values():
             check_output(target, force=force, inputs=sources)
         for path, target in copies.items():
             new = all_or_none.enter_context(replace_file(target, force=force))
             removed[path] = scrub_report(read_from[path], new, pseudonyms, keep_tables=keep_tables)
     return ScrubResult(copies=copies, removed=removed, pseudonyms={**pseudonyms.words})
-
-
-@contextmanager
-def _make_folders(folders: Collection[Path]) -> Iterator[None]:
-    """Make folders that are absent, and remove them if the block fails."""
-    absent = {one for folder in folders for one in (folder, *folder.parents) if not one.exists()}
-    try:
-        for folder in sorted(absent):
-            with translate_errors(folder):
-                folder.mkdir(exist_ok=True)
-        yield
-    except BaseException:
-        for folder in sorted(absent, reverse=True):
-            with suppress(OSError):
-                folder.rmdir()
-        raise
 
 
 def list_copies(inputs: Sequence[str | Path], *, output: Path) -> dict[Path, Path]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -106,6 +106,26 @@ def replace_file(
         finally:
             with suppress(FileNotFoundError):
                 new.unlink()
+
+
+@contextmanager
+def make_folders(folders: Collection[Path]) -> Iterator[None]:
+    """Make folders that are absent; if the block fails, those without a file are removed.
+
+    Raises:
+        OutputError: One cannot be made.
+    """
+    absent = {one for folder in folders for one in (folder, *folder.parents) if not one.exists()}
+    try:
+        for folder in sorted(absent):
+            with translate_errors(folder):
+                folder.mkdir(exist_ok=True)
+        yield
+    except BaseException:
+        for folder in sorted(absent, reverse=True):
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 @contextmanager

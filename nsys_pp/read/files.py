@@ -110,6 +110,10 @@ def find_state(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+# SQL of `sqlite_master AS t`: tables that have rows of their own. A page does not tell: a file may give one
+# to a virtual table, whose rows a program makes; SQLite writes its definition in other words.
+STORED = "t.type = 'table' AND t.rootpage > 0 AND t.sql LIKE 'CREATE TABLE %'"
+
 # SQL of `pragma_table_xinfo`: columns that are generated or hidden, or have a long default, which may be the
 # value of each row; exports have no defaults.
 UNSTORED = "hidden OR coalesce(length(dflt_value), 0) > 100"
@@ -210,6 +214,7 @@ def _explain_foreign(path: Path, header: bytes) -> ReportError:
 
 def _is_hot(journal: Path) -> bool:
     """Return whether a rollback journal has changes: SQLite zeroes or empties it after a commit."""
+    check_regular(journal)
     try:
         with journal.open("rb") as file:
             return any(file.read(8))
@@ -272,9 +277,10 @@ def connect_plainly(path: Path) -> sqlite3.Connection:
 
 _MOST_COMPLAINTS = 1_000
 # Tables that SQLite's check would run programs of the file for, which may need much memory, and not end.
-_PROGRAMS = """
-    SELECT t.name FROM sqlite_master AS t, pragma_table_xinfo(t.name) WHERE t.type = 'table' AND hidden > 1
-    UNION SELECT t.name FROM sqlite_master AS t, pragma_index_list(t.name) WHERE t.type = 'table' AND partial
+_PROGRAMS = f"""
+    SELECT t.name FROM sqlite_master AS t WHERE t.type = 'table' AND NOT ({STORED})
+    UNION SELECT t.name FROM sqlite_master AS t, pragma_table_xinfo(t.name) WHERE {STORED} AND hidden > 1
+    UNION SELECT t.name FROM sqlite_master AS t, pragma_index_list(t.name) WHERE {STORED} AND partial
     UNION SELECT tbl_name FROM sqlite_master AS i, pragma_index_xinfo(i.name)
     WHERE i.type = 'index' AND cid = -2
 """
@@ -304,10 +310,8 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
             programs = [name for (name,) in connection.execute(_PROGRAMS)]
             arguments = [str(_MOST_COMPLAINTS)]
             if programs:
-                stopped = f"before {', '.join(programs)}: its columns or indexes are programs"
-                tables = connection.execute(
-                    "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
-                )
+                stopped = f"before {', '.join(programs)}: its rows, columns or indexes are programs"
+                tables = connection.execute(f"SELECT t.name FROM sqlite_master AS t WHERE {STORED}")
                 arguments = [quote_name(name) for (name,) in tables if name not in programs]
             connection.set_progress_handler(lambda: 0, STEPS)  # that looks at the interrupt
             timer = Timer(time_limit_s, connection.interrupt)

@@ -143,7 +143,8 @@ def _unclear_error(path: Path) -> ReportError:
 
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
-_MOST_FRAME_BYTES = 1 << 30  # unpacked; the frames of a report of 1M events have some MB
+# Unpacked bytes of a frame, for each packed byte of all frames: 3 times as many as all frames of real parts.
+_LEAST_FRAME_BYTES, _MOST_RATIO, _MOST_FRAME_BYTES = 1 << 25, 60, 1 << 30
 _PIECE_BYTES = 1 << 20
 
 
@@ -177,7 +178,13 @@ def read_part(
             made_by=record.made_by,
             options=record.options,
             facts=record.facts,
-            frames=PackedFrames({name: packed[name] for name in PART_FRAMES if name in wanted}, path),
+            frames=PackedFrames(
+                {name: packed[name] for name in PART_FRAMES if name in wanted},
+                path,
+                most_bytes=min(
+                    _LEAST_FRAME_BYTES + _MOST_RATIO * sum(map(len, packed.values())), _MOST_FRAME_BYTES
+                ),
+            ),
             encoded=encoded,
         )
 
@@ -188,10 +195,11 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
     Attributes:
         packed: Compressed frames by name.
         path: The part, for errors.
+        most_bytes: Limit of an unpacked frame.
     """
 
-    def __init__(self, packed: Mapping[str, bytes], path: Path) -> None:
-        self.packed, self.path = packed, path
+    def __init__(self, packed: Mapping[str, bytes], path: Path, *, most_bytes: int) -> None:
+        self.packed, self.path, self.most_bytes = packed, path, most_bytes
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         """Unpack a frame.
@@ -200,9 +208,10 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
             KeyError: It was not read.
             ReportError: The part is damaged.
         """
-        packed = self.packed[name]
+        if name not in self.packed:
+            raise KeyError(name)
         try:
-            return _unpack([packed], name)[0]
+            return _unpack([self], name)[0]
         except DAMAGES as error:
             raise damaged_error(self.path) from error
 
@@ -229,7 +238,7 @@ def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tup
         KeyError: A part has no such frame.
         ReportError: A part is damaged.
     """
-    packed = [part.packed[name] for part in parts if isinstance(part, PackedFrames)]
+    packed = [part for part in parts if isinstance(part, PackedFrames)]
     if len(packed) == len(parts):
         try:
             return _unpack(packed, name)
@@ -239,9 +248,9 @@ def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tup
     return pl.concat(frames), [len(frame) for frame in frames]
 
 
-def _unpack(packed: Sequence[bytes], name: str) -> tuple[pl.DataFrame, list[int]]:
+def _unpack(parts: Sequence[PackedFrames], name: str) -> tuple[pl.DataFrame, list[int]]:
     """Unpack the frames of this name of several parts."""
-    unpacked = (unpack_bytes(data, most_bytes=_MOST_FRAME_BYTES) for data in packed)
+    unpacked = (unpack_bytes(part.packed[name], most_bytes=part.most_bytes) for part in parts)
     return unpack_frames(unpacked, PART_FRAMES[name])
 
 

@@ -162,9 +162,8 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
     table, schema = source.table, SCHEMAS[source.table.frame]
     if table.frame == "launcher":
         # those of the allow-list that have valid values
-        entries = (
-            entry for value in frame["value"].to_list() if value is not None for entry in value.split(";")
-        )
+        values = frame["value"].cast(pl.String, strict=False).drop_nulls()
+        entries = (entry for value in values for entry in value.split(";"))
         found = [match for entry in entries if (match := LAUNCHER_VARIABLE.fullmatch(entry))]
         kept = [(match[1] or match[3], match[2] or match[4]) for match in found]
         return pl.DataFrame(kept, schema=SCHEMAS["launcher"], orient="row")
@@ -222,7 +221,7 @@ def _translate(
     values: pl.Series, column: Column, words: Mapping[int, str | int], dtype: pl.DataType
 ) -> pl.Series:
     """Translate the small numbers of an enumeration to words."""
-    numbers, last = values.cast(pl.Int64), max(words)
+    numbers, last = values.cast(pl.Int64, strict=False), max(words)
     by_number = _list_words(tuple(words.items()), dtype)
     index = numbers.set((numbers < 0) | (numbers > last), None)
     translated = by_number[index.cast(pl.UInt32)].alias(values.name)

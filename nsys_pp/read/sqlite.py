@@ -38,6 +38,7 @@ from nsys_pp.read.files import (
     IMMUTABLE,
     SETTINGS,
     STEPS,
+    STORED,
     UNSTORED,
     busy_error,
     check_database,
@@ -513,20 +514,23 @@ def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple
 
 
 def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
-    """Describe the tables. Views and virtual tables are programs, and have no page of their own."""
+    """Describe the tables. Views and virtual tables are programs."""
     *texts, key, kind = connection.fetch(
         "SELECT CAST(t.name AS TEXT), CAST(c.name AS TEXT), CAST(c.type AS TEXT), c.pk,"
         f" {UNSTORED}"
         " FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c"
-        " WHERE t.type = 'table' AND t.rootpage > 0 ORDER BY t.name, c.cid",
+        f" WHERE {STORED} ORDER BY t.name, c.cid",
         "tttii",
     ).columns
     catalog: dict[str, list[str]] = {}
     keys: dict[str, list[str]] = {}
+    without_row_ids: set[str] = set()  # a column of this name hides them
     rows = zip(*(text.fill_null("").to_list() for text in texts), key.to_list(), kind.to_list(), strict=True)
     for name, column, declared, at, of in rows:
         if of == 0:  # others are generated, hidden, or have a default that may be the value of each row
             catalog.setdefault(name, []).append(column)
+        if column.lower() == ROW_ID:
+            without_row_ids.add(name)
         if at:
             keys.setdefault(name, []).append(declared.upper())
     recorded = name_recorded(catalog)
@@ -539,7 +543,8 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
         recorded=recorded,
         sources=sources,
         last_rows=_find_last_rows(
-            connection, sorted(catalog if "tables" in need else names & catalog.keys())
+            connection,
+            sorted(({*catalog} if "tables" in need else names & catalog.keys()) - without_row_ids),
         ),
     )
 

@@ -217,6 +217,12 @@ def test_pieces_that_grow_too_large_leave_nothing(report: Path, folder: Path) ->
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("line", [["pipeline", RANK0, "--steptask"], ["extract", RANK0, RANK1, "-o"]])
+def test_a_folder_without_a_file_is_removed(folder: Path, line: list[str]) -> None:
+    assert run(*line, folder / "made" / "inside", before=_WITH_SMALL_FILES).code == 1
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize("kind", [kind for kind in OUTPUTS if kind != "sqlite"])
 def test_a_full_device_is_told(folder: Path, kind: str) -> None:
     arguments, full = _arguments(kind, RANK0, folder)  # the ending of the name says the format

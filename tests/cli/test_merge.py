@@ -450,5 +450,7 @@ def test_a_list_of_inputs_is_read_from_standard_input(tmp_path: Path) -> None:
     reports = sorted(PIPELINE.rglob("*.sqlite"))
     done = run("merge", "-", "-o", tmp_path / "run.pftrace", input="\n".join(map(str, reports)) + "\n\n")
     assert f"from {len(reports)} reports" in done.stderr
+    with Path("/dev/zero").open() as endless:
+        assert "is no list of reports" in run("info", "-", stdin=endless).stderr
     empty = run("info", "-", input="")
     assert (empty.code, "standard input names no reports" in empty.stderr) == (2, True)

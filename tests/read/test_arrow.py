@@ -146,6 +146,20 @@ def test_a_column_of_no_exporter_is_no_column(tmp_path: Path, odd: pl.Expr) -> N
     assert kernels["name_id"].to_list() == [None] * len(kernels)
 
 
+def test_values_of_other_types_are_no_values(tmp_path: Path) -> None:
+    """And no error shows them: they may be secret."""
+    export = write_export(tmp_path / "a.sqlite", _cuda_tables())
+    folder = write_folder(export, tmp_path / "a_parquet", "parquet")
+    for name, column, value in (
+        ("NVTX_EVENTS", "eventType", "secret"),
+        ("META_DATA_EXPORT", "value", True),
+    ):
+        file = folder / f"{name}.parquet"
+        pl.read_parquet(file).with_columns(pl.lit(value).alias(column)).write_parquet(file)
+    raw = read_report(folder)
+    assert raw["nvtx"]["kind"].to_list() == [None] * len(raw["nvtx"])
+
+
 def _cuda_tables() -> dict[str, list[Row]]:
     high = PROCESS | (254 << 56) - (1 << 64)  # host 254: negative as SQLite has it
     return {

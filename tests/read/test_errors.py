@@ -126,6 +126,28 @@ def test_a_finished_journal_does_not_matter(tmp_path: Path, mode: str, left: lis
     assert sorted(os.listdir(tmp_path)) == ["report.sqlite", *left]
 
 
+def test_a_journal_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    path = _report(tmp_path / "report.sqlite")
+    os.mkfifo(f"{path}-journal")
+    with pytest.raises(ReportError, match=r"report\.sqlite-journal` is a pipe, not a file"):
+        read_report(path)
+
+
+def test_a_virtual_table_with_a_page_is_no_table(tmp_path: Path) -> None:
+    """Its rows are made by a program, and may be those of a view."""
+    path = _report(tmp_path / "report.sqlite")
+    edit(
+        path,
+        "CREATE VIRTUAL TABLE ThreadNames USING fts5(nameId, priority, globalTid)",
+        "INSERT INTO ThreadNames VALUES (1, 2, 3)",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET rootpage ="
+        " (SELECT max(rootpage) FROM sqlite_master) WHERE name = 'ThreadNames'",
+    )
+    assert read_report(path)["thread_names"].is_empty()
+    assert "before ThreadNames: its rows" in check_integrity(path, time_limit_s=60).stopped
+
+
 _PAGE = 4096
 _ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 _SLOW = "hex(zeroblob(20000000))"
@@ -320,7 +342,7 @@ def test_a_check_runs_no_program_of_a_file(tmp_path: Path, program: str) -> None
         "UPDATE sqlite_master SET sql = replace(sql, 'zeroblob(n)', 'zeroblob(400000000)')",
     )
     found = check_integrity(path, time_limit_s=60)
-    assert found.stopped == "before CUPTI_ACTIVITY_KIND_KERNEL: its columns or indexes are programs"
+    assert found.stopped == "before CUPTI_ACTIVITY_KIND_KERNEL: its rows, columns or indexes are programs"
     assert found.complaints == ()
     assert len(build_report(read_report(path)).gpu_ops) == 1
     edit(

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
+import polars as pl
 import pytest
 
 import nsys_pp
+from nsys_pp.arrays.packed_frames import pack_frame
+from nsys_pp.frames.part import PART_FRAMES
 from tests.cli.calls import RANK0, arguments_of, assert_refused, call
 from tests.commands.test_parts import change_frames, rewrite
-
-_GIB = 1 << 30
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +26,13 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _bomb(frames: dict[str, bytes]) -> None:
-    zeros, packer = bytes(1 << 24), zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
-    blocks = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)  # alike wherever they stand
-    count = _GIB // len(zeros) + 1
-    checksum = (count * len(zeros) % 65_521 << 16) + 1  # of zeros
-    frames["jobs"] = b"\x78\x01" + count * blocks + packer.flush() + checksum.to_bytes(4, "big")
+    """Make rows of zeros: a frame of 100 times as many bytes as real ones would have."""
+    schema, zeros = PART_FRAMES["gaps"], pl.repeat(0, 2_000_000, eager=True)
+    columns = [
+        zeros.cast(dtype) if dtype.is_integer() else pl.repeat(None, len(zeros), dtype=dtype, eager=True)
+        for dtype in schema.values()
+    ]
+    frames["gaps"] = zlib.compress(pack_frame(pl.DataFrame(dict(zip(schema, columns, strict=True))), schema))
 
 
 def _nest(frames: dict[str, bytes]) -> None:

@@ -163,6 +163,14 @@ def test_rows_without_ids_are_counted(tmp_path: Path) -> None:
     assert raw["payloads"].select("row", "uint64").rows() == [(2, 1), (3, 2), (4, 3), (5, 4)]
 
 
+def test_a_column_that_hides_the_row_ids_is_none(tmp_path: Path) -> None:
+    path = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": [push_pop(0, 1), push_pop(1, 2)]})
+    edit(path, "ALTER TABLE NVTX_EVENTS ADD COLUMN RowID INTEGER DEFAULT 900000000")
+    raw = read_report(path)
+    assert raw["nvtx"]["row"].to_list() == [1, 2]
+    assert raw.recorded["nvtx"] == 2
+
+
 @pytest.mark.parametrize(
     "name", ["a?b#c%20d.sqlite", "with space.sqlite", "größe-节点.sqlite", "'quoted\".sqlite"]
 )

@@ -28,7 +28,7 @@ import polars as pl
 from nsys_pp.errors import ReportError, missing_error, result_code
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import COMPUTE_KINDS, REPORT_JOBS, Training
-from nsys_pp.output.files import check_output, replace_file, translate_errors
+from nsys_pp.output.files import check_output, make_folders, replace_file, translate_errors
 from nsys_pp.output.formats import ExportedFile, ExportOptions, ExportResult, ExportSource
 
 TABLE = "StepTaskInfo"
@@ -146,16 +146,17 @@ def write_step_tasks(
     """
     targets = plan_step_tasks(folder, inputs=[source for source, _ in reports], force=force)
     done = []
-    for (source, jobs), target in zip(reports, targets, strict=True):
-        tasks = describe_step_tasks(training, jobs)
-        if folder is None:
-            with translate_errors(source):
-                add_table(source, tasks)
-        else:
-            with replace_file(target, force=force, copied_from=source) as copy:
-                copy_report(source, copy)
-                add_table(copy, tasks, copied_from=source)
-        done.append(ExportedFile(path=target, row_count=len(tasks), source=source))
+    with make_folders({target.parent for target in targets}):
+        for (source, jobs), target in zip(reports, targets, strict=True):
+            tasks = describe_step_tasks(training, jobs)
+            if folder is None:
+                with translate_errors(source):
+                    add_table(source, tasks)
+            else:
+                with replace_file(target, force=force, copied_from=source) as copy:
+                    copy_report(source, copy)
+                    add_table(copy, tasks, copied_from=source)
+            done.append(ExportedFile(path=target, row_count=len(tasks), source=source))
     return done
 
 
@@ -163,13 +164,13 @@ def plan_step_tasks(folder: Path | None, *, inputs: Sequence[Path], force: bool)
     """List the files that get tables; refuse unsuitable reports before any work is done.
 
     Args:
-        folder: Folder of the copies, created if necessary; None writes into the reports.
+        folder: Folder of the copies; None writes into the reports.
         inputs: Reports.
         force: Replace existing copies.
 
     Raises:
         ReportError: A report is not a SQLite export, or is read-only and `folder` is None.
-        OutputError: A copy exists, or its folder cannot be created.
+        OutputError: A copy exists.
     """
     for source in inputs:
         check_target(source, in_place=folder is None)
@@ -182,9 +183,8 @@ def plan_step_tasks(folder: Path | None, *, inputs: Sequence[Path], force: bool)
         parents = [parent.relative_to(os.path.commonpath(absolute)) for parent in absolute]
     targets = [folder / parent / name for parent, name in zip(parents, names, strict=True)]
     for target in targets:
-        with translate_errors(target.parent):
-            target.parent.mkdir(parents=True, exist_ok=True)
-        check_output(target, force=force, inputs=inputs)
+        if target.parent.is_dir():
+            check_output(target, force=force, inputs=inputs)
     return targets
 
 
@@ -342,26 +342,26 @@ def write_rank_databases(training: Training, folder: Path, *, force: bool) -> li
     """
     jobs = training.jobs.with_columns(pl.col(name).alias(f"report_{name}") for name in TIMES)
     tasks = describe_step_tasks(training, jobs)
-    written = []
-    for rank, path in plan_rank_databases(training, folder, force=force):
-        own = tasks.filter(rank=rank)
-        with replace_file(path, force=force) as target:
-            add_table(target, own, copied_from=path)
-        written.append(ExportedFile(path=path, row_count=len(own)))
+    written, planned = [], plan_rank_databases(training, folder, force=force)
+    with make_folders({path.parent for _, path in planned}):
+        for rank, path in planned:
+            own = tasks.filter(rank=rank)
+            with replace_file(path, force=force) as target:
+                add_table(target, own, copied_from=path)
+            written.append(ExportedFile(path=path, row_count=len(own)))
     return written
 
 
 def plan_rank_databases(training: Training, folder: Path, *, force: bool) -> list[tuple[int, Path]]:
-    """List the ranks and their databases, create their folders, and refuse existing databases."""
+    """List the ranks and their databases, and refuse existing ones."""
     ranks = training.lanes.drop_nulls("rank").unique("rank", keep="first").sort("rank")
     planned = []
     for rank, machine in ranks.select("rank", "machine").rows():
         of_machine = [re.sub(r"[^0-9A-Za-z.-]+", "-", machine)] if machine else []
         name = "_".join([*of_machine, f"rank{rank}", "ascend_pt"])
         path = folder / name / "ASCEND_PROFILER_OUTPUT" / f"ascend_pytorch_profiler_{rank}.db"
-        with translate_errors(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        check_output(path, force=force)
+        if path.parent.is_dir():
+            check_output(path, force=force)
         planned.append((rank, path))
     return planned
 
