@@ -81,6 +81,8 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
     if _READER.search(query):
         raise OptionError("query", "the query reads a file, and may read tables of the run alone", _HINT)
     words = {word.lower() for word in _WORD.findall(query)}
+    if "recursive" in words:
+        raise OptionError("query", "the query is recursive, which polars does not end", _HINT)
     names = [name for name in _list_tables() if name in words]
     if not names:
         tables = ", ".join(_list_tables())
