@@ -20,6 +20,7 @@ from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from tests.cli.calls import PIPELINE, RANK0, environment, run
 from tests.read.tables import Row, call, kernel, memory, op, os_call, push_pop, strings, switch, write_export
+from tests.read.test_arrow import write_folder
 from tests.row_sums import FRAMES, WITHOUT_FRAMES, check_row_sums, check_shown_sums
 from tests.sql import add_rows, edit, select
 
@@ -123,17 +124,13 @@ def test_sums_and_differences_of_the_times_of_a_report_are_below_64_bits(
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("number", ["rowid % 3", "NULL", "7"])
-def test_events_without_numbers_of_their_own_are_renumbered(tmp_path: Path, number: str) -> None:
-    report = Path(copyfile(RANK0, tmp_path / RANK0.name))
-    ((table,),) = select(report, "SELECT sql FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
-    edit(
-        report,
-        "ALTER TABLE NVTX_EVENTS RENAME TO original",
-        table.replace("(", "(rowid INTEGER, ", 1),
-        f"INSERT INTO NVTX_EVENTS SELECT {number}, * FROM original ORDER BY original.rowid",
-        "DROP TABLE original",
-    )
+@pytest.mark.parametrize(
+    "number", [pl.int_range(pl.len()) % 3, pl.lit(None, pl.Int64), pl.lit(7)], ids=["few", "none", "one"]
+)
+def test_events_without_numbers_of_their_own_are_renumbered(tmp_path: Path, number: pl.Expr) -> None:
+    report = write_folder(RANK0, tmp_path / "rank0_pqtdir", "parquet")
+    events = pl.read_parquet(report / "NVTX_EVENTS.parquet")
+    events.with_columns(eventId=number).write_parquet(report / "NVTX_EVENTS.parquet")
     # as a process: an endless loop in a test would be endless
     done = run("merge", report, "-o", tmp_path / "odd.pftrace", env=environment(PYTHONWARNINGS=""))
     assert done.code == 0, done.stderr
