@@ -655,7 +655,14 @@ _DRAWN = ("nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompression
 
 
 def collect_row_counts(counts: Mapping[Path, pl.DataFrame]) -> pl.DataFrame:
-    """Concatenate the `ROW_COUNTS` of one or more reports to `RUN_ROW_COUNTS`."""
+    """Concatenate the `ROW_COUNTS` of one or more reports to `RUN_ROW_COUNTS`.
+
+    Raises:
+        ReportError: Those of a part lack a count.
+    """
+    for path, frame in counts.items():
+        if any(frame[name].has_nulls() for name in ("stage", "table", "row_count")):
+            raise damaged_error(path)
     return pl.concat(frame.with_columns(report=pl.lit(describe_path(path))) for path, frame in counts.items())
 
 

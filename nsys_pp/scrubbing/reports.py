@@ -263,7 +263,10 @@ def assert_equal_frames(path: Path, raw: RawReport, copy: RawReport) -> None:
         ReportError: They differ.
     """
     for name in SCHEMAS:
-        if not raw[name].equals(copy[name], null_equal=True):
+        ours, copied = raw[name], copy[name]
+        if len(copied) == len(ours) + 1 and {*copied.drop("row", strict=False).row(-1)} == {None}:
+            copied = copied.head(-1)  # a row without values, whose number is the count of rows
+        if not ours.equals(copied, null_equal=True):
             raise ReportError(f"the copy of `{path}` would differ from it in its {name}", _ODD_ROWS)
     different = {
         name

@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile
 
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 import nsys_pp
 from fixtures.recording.export import Session, write_report
+from nsys_pp.arrays.packed_frames import pack_frame
 from nsys_pp.errors import MissingDataError, OutputError, ReportError
 from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
     FACTS_MEMBER,
     FORMAT,
     FRAMES_MEMBER,
+    PART_FRAMES,
 )
 from nsys_pp.read import find_reports, read_part
 from tests.cli.calls import PIPELINE, REPORTS, call
@@ -325,6 +328,11 @@ def _break_blocks(members: Members, start: bytes, *, skipped: int = 0) -> None:
     members[BLOCKS_MEMBER] = data[:skipped] + start + data[skipped + len(start) :]
 
 
+def _pack_nulls(name: str) -> bytes:
+    schema = PART_FRAMES[name]
+    return zlib.compress(pack_frame(pl.DataFrame({each: [None] for each in schema}, schema=schema), schema))
+
+
 CHANGES: dict[str, Callable[[Members], None]] = {
     "something else than packets": lambda members: _break_blocks(members, b"\x0b"),
     "a packet of another kind": lambda members: _break_blocks(members, b"\x0a\x02\x50\x01"),
@@ -335,6 +343,9 @@ CHANGES: dict[str, Callable[[Members], None]] = {
     ),
     "the counts, which are read last": lambda members: change_frames(
         members, lambda frames: frames.update(row_counts=b"none")
+    ),
+    "counts without numbers": lambda members: change_frames(
+        members, lambda frames: frames.update(row_counts=_pack_nulls("row_counts"))
     ),
     "facts of any depth": lambda members: members.update({FACTS_MEMBER: b"[" * 1_000_000}),
 }
