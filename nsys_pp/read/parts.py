@@ -211,9 +211,12 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
         if name not in self.packed:
             raise KeyError(name)
         try:
-            return _unpack([self], name)[0]
+            frame = _unpack([self], name)[0]
         except DAMAGES as error:
             raise damaged_error(self.path) from error
+        if name == "row_counts" and frame["row_count"].has_nulls():
+            raise damaged_error(self.path)
+        return frame
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names."""

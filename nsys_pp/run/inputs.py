@@ -487,6 +487,7 @@ def read_part_input(
     aggregates = AGGREGATE_FRAMES if with_aggregates else ()
     names = [*IDENTITY_FRAMES, "anchors", "row_counts", *REPORT_FRAMES, *aggregates]
     part = read_part(path, names, version=version("nsys-pp"), optional=[FRAME])
+    part.frames["row_counts"]  # is read last, after outputs are written
     if checks_frames:
         for name in part.frames:
             part.frames[name]  # raises an error where it is damaged
@@ -655,14 +656,7 @@ _DRAWN = ("nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompression
 
 
 def collect_row_counts(counts: Mapping[Path, pl.DataFrame]) -> pl.DataFrame:
-    """Concatenate the `ROW_COUNTS` of one or more reports to `RUN_ROW_COUNTS`.
-
-    Raises:
-        ReportError: Those of a part lack a count.
-    """
-    for path, frame in counts.items():
-        if any(frame[name].has_nulls() for name in ("stage", "table", "row_count")):
-            raise damaged_error(path)
+    """Concatenate the `ROW_COUNTS` of one or more reports to `RUN_ROW_COUNTS`."""
     return pl.concat(frame.with_columns(report=pl.lit(describe_path(path))) for path, frame in counts.items())
 
 

@@ -859,7 +859,7 @@ class Run:
             nonlocal tried
             tried = copy(self)
             tried.__dict__["inputs"] = list(some)
-            _ = tried.row_counts, getattr(tried, self._last_stage)
+            getattr(tried, self._last_stage)
 
         kept = leave_out_odd(inputs, work, lambda odd, error: self.batch.skip(odd.path, error))
         self.__dict__.update(tried.__dict__)  # its stages are computed already
