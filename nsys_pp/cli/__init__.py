@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from nsys_pp.cli.command import OrderedGroup
-from nsys_pp.cli.result import FULL, end_on_interrupt, escape_line, explain_ending, is_interrupt, print_error
+from nsys_pp.cli.result import (
+    FULL,
+    end_on_interrupt,
+    escape_line,
+    escape_screen,
+    explain_ending,
+    is_interrupt,
+    print_error,
+)
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:
@@ -74,6 +82,8 @@ class _MainGroup(OrderedGroup):
             except BaseException as error:  # panics of polars derive from it
                 ending = explain_ending(error)
                 is_logged = isinstance(error, click.exceptions.Exit) and error.exit_code == ending.status
+                if isinstance(error, click.ClickException):
+                    error.message = escape_screen(error.message)  # type: ignore[misc]  # what it shows
                 if not ending.is_ours or is_logged:
                     raise
                 if is_interrupt(error):

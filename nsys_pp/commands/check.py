@@ -82,6 +82,12 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
                 found, counts = _check_part(path)
             else:
                 raw = read_report(path, nsys=nsys)
+                if raw.programs:
+                    text = f"not read: {', '.join(raw.programs)}"
+                    why = (
+                        "views, virtual tables, generated columns and long defaults are programs of the file"
+                    )
+                    findings.append(Finding(severity="warning", kind="programs", text=text, meaning=why))
                 unnamed = count_unnamed(raw)
                 report = build_report(raw, is_last_use=True)
                 launches = match_launches(report.api_calls, report.gpu_ops)

@@ -118,6 +118,9 @@ def has_session(path: Path) -> bool:
     return any((path / f"{name}{suffix}").is_file() for name in _SESSION_TABLES for suffix in _SUFFIXES)
 
 
+_MORE_ROWS = 10_000  # than bytes: rows of a file whose values are equal may take none
+
+
 def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     """Read a report that nsys exported as a folder of tables.
 
@@ -132,6 +135,12 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     sources = [*plan_sources(catalog, need, has_row_id=False)]
     rows = {source.name: _with_file(files[source.name], _count_rows) for source in sources}
     check_row_counts(path, sources, rows)
+    for name, count in rows.items():
+        if count > _MORE_ROWS + files[name].stat().st_size:
+            raise ReportError(
+                f"`{files[name]}` is no table of nsys: it has {count:,} rows, more than bytes",
+                "export the report again",
+            )
     frames = assemble(
         (source.table.frame, _with_file(files[source.name], partial(_read_source, source)))
         for source in sources

@@ -907,3 +907,10 @@ COUNTED = (
     Table("cublas_calls", ("CUBLAS_EVENTS",), {}),
     Table("cudnn_calls", ("CUDNN_EVENTS",), {}),
 )
+
+# Exported names of tables and columns by their lower case: names of SQLite are equal in any case.
+SPELLINGS = {
+    name.lower(): name
+    for table in (*TABLES, *METRIC_TABLES, *COUNTED)
+    for name in (*table.names, *(name for column in table.columns.values() for name in column.names))
+}

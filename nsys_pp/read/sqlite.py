@@ -49,7 +49,7 @@ from nsys_pp.read.files import (
     most_value_bytes,
     quote_name,
 )
-from nsys_pp.read.names import ROW_ID, STRINGS_TABLE, Source
+from nsys_pp.read.names import ROW_ID, SPELLINGS, STRINGS_TABLE, Source
 from nsys_pp.read.plan import (
     LEAST_ROW_BYTES,
     assemble,
@@ -422,6 +422,7 @@ class _Export(Struct, frozen=True):
     catalog: dict[str, list[str]]  # columns of each table
     own_ids: frozenset[str]  # tables whose row ids the exporter chooses: they need not begin at 1
     is_computed: bool  # a column is a program, or has a long default
+    programs: list[str]  # known tables and columns of which SQLite would make the values
     recorded: dict[str, str]  # exported names of tables by raw frame
     sources: list[Source]  # to read
     last_rows: dict[str, int]  # last row id of tables with row ids; exporters number rows from 1
@@ -455,6 +456,13 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
         tally = tally_rows(sources, frames)
         for source, own in zip(sources, rows, strict=True):
             _leave_out(path, tally, source, own.refused)
+        if need and export.programs:
+            names = ", ".join(f"`{name}`" for name in export.programs)
+            warnings.warn(
+                f"`{path}`: {names} not read: views, virtual tables, and columns that are generated or have a"
+                " long default are programs of the file",
+                stacklevel=4,
+            )
         suspects = _count_missing(path, tally, export)
         suspects |= {source.name for source, own in zip(sources, rows, strict=True) if not own.is_sound}
         if need and (damage := database.call(partial(_find_damage, path, export, sorted(suspects)))):
@@ -474,7 +482,15 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
     if find_state(path) != state:  # tables are read at different times
         raise busy_error(path)
     recorded = {frame: counts.get(name, 0) for frame, name in export.recorded.items()}
-    return RawReport(path=path, groups=need, frames=frames, recorded=recorded, tally=tally, tables=tables)
+    return RawReport(
+        path=path,
+        groups=need,
+        frames=frames,
+        recorded=recorded,
+        tally=tally,
+        tables=tables,
+        programs=tuple(export.programs),
+    )
 
 
 def check_sqlite(path: Path) -> None:
@@ -523,16 +539,27 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
         "tttii",
     ).columns
     catalog: dict[str, list[str]] = {}
+    known = {*SPELLINGS.values()}
     keys: dict[str, list[str]] = {}
     without_row_ids: set[str] = set()  # a column of this name hides them
     rows = zip(*(text.fill_null("").to_list() for text in texts), key.to_list(), kind.to_list(), strict=True)
+    programs = []
     for name, column, declared, at, of in rows:
+        name, column = (SPELLINGS.get(word.lower(), word) for word in (name, column))
         if of == 0:  # others are generated, hidden, or have a default that may be the value of each row
             catalog.setdefault(name, []).append(column)
+        elif {name, column} <= known:
+            programs.append(f"{name}.{column}")
         if column.lower() == ROW_ID:
             without_row_ids.add(name)
         if at:
             keys.setdefault(name, []).append(declared.upper())
+    (others,) = connection.fetch(
+        "SELECT CAST(name AS TEXT) FROM sqlite_master AS t"
+        f" WHERE type IN ('table', 'view') AND NOT ({STORED})",
+        "t",
+    ).columns
+    programs += [name for name in others if name is not None and SPELLINGS.get(name.lower()) is not None]
     recorded = name_recorded(catalog)
     sources = [*plan_sources(catalog, need, has_row_id=True)]
     names = {*recorded.values(), STRINGS_TABLE, *(source.name for source in sources)}
@@ -540,6 +567,7 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
         catalog=catalog,
         own_ids=frozenset(name for name, declared in keys.items() if declared == ["INTEGER"]),
         is_computed=bool((kind != 0).any()),
+        programs=programs,
         recorded=recorded,
         sources=sources,
         last_rows=_find_last_rows(

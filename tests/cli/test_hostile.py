@@ -40,6 +40,12 @@ def evil(tmp_path: Path) -> Path:
     )
 
 
+def test_nothing_raw_of_wrong_usage_reaches_the_terminal() -> None:
+    refused = run("compare", "a", "b", f"c{_EVIL}")
+    assert "1 argument too many" in refused.stderr
+    assert not _RAW.search(refused.stderr)
+
+
 @pytest.mark.few(3)
 @pytest.mark.parametrize(
     "command",

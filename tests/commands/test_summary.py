@@ -127,6 +127,7 @@ def test_tables_of_several_analyses_meet_in_one_query() -> None:
         ("DROP TABLE jobs", "has no answer"),
         ("WITH RECURSIVE a AS (SELECT 1 UNION ALL SELECT 1 FROM a) SELECT * FROM a, jobs", "recursive"),
         ("SELECT * FROM jobs, read_csv('/etc/hosts')", "reads a file"),
+        ("SELECT * FROM jobs, \"read_csv\"/**/('/etc/hosts')", "reads a file"),
         ("SELECT * FROM jobs WHERE name = '\udc80'", "can't encode"),
         (f"SELECT {'1 + ' * 5_000} 1 FROM jobs", "more than 5,000 letters"),
     ],

@@ -160,6 +160,16 @@ def test_values_of_other_types_are_no_values(tmp_path: Path) -> None:
     assert raw["nvtx"]["kind"].to_list() == [None] * len(raw["nvtx"])
 
 
+def test_more_rows_than_bytes_are_no_table(tmp_path: Path) -> None:
+    folder = write_folder(
+        write_export(tmp_path / "a.sqlite", _cuda_tables()), tmp_path / "a_parquet", "parquet"
+    )
+    file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    pl.concat([pl.read_parquet(file).head(1)] * 100_000).write_parquet(file)
+    with pytest.raises(ReportError, match=r"KERNEL\.parquet` is no table of nsys: it has 100,000 rows"):
+        read_report(folder)
+
+
 def _cuda_tables() -> dict[str, list[Row]]:
     high = PROCESS | (254 << 56) - (1 << 64)  # host 254: negative as SQLite has it
     return {

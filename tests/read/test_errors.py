@@ -133,6 +133,7 @@ def test_a_journal_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
         read_report(path)
 
 
+@pytest.mark.filterwarnings("ignore:.*programs of the file")
 def test_a_virtual_table_with_a_page_is_no_table(tmp_path: Path) -> None:
     """Its rows are made by a program, and may be those of a view."""
     path = _report(tmp_path / "report.sqlite")
@@ -351,6 +352,7 @@ def test_a_check_runs_no_program_of_a_file(tmp_path: Path, program: str) -> None
     assert check_integrity(path, time_limit_s=60).complaints
 
 
+@pytest.mark.filterwarnings("ignore:.*programs of the file")
 def test_a_default_is_not_the_text_of_each_row(tmp_path: Path) -> None:
     """A column that was added later has its default in all older rows, which do not hold it."""
     path = tmp_path / "a.sqlite"

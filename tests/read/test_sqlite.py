@@ -14,12 +14,13 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from nsys_pp.frames.raw import SCHEMAS, Group, RawReport
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, Rows, find_library
-from tests.cli.calls import RANK0
+from tests.cli.calls import RANK0, run
 from tests.draws import count_draws
 from tests.read.tables import THREAD, call, kernel, push_pop, strings, write_export
 from tests.sql import add_rows, edit
@@ -350,3 +351,21 @@ def test_numbers_of_rows_that_the_file_has_no_room_for_are_no_counts(tmp_path: P
     path.write_bytes(RANK0.read_bytes())
     edit(path, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET rowid = 1 << 40 WHERE rowid = 1487")
     assert len(read_report(path)["calls"]) == 1487
+
+
+@pytest.mark.filterwarnings("ignore:.*programs of the file")
+def test_names_are_equal_in_any_case_and_programs_are_named(tmp_path: Path) -> None:
+    rows = {"NVTX_EVENTS": [push_pop(0, 1), push_pop(1, 2)]}
+    path, plain = (write_export(tmp_path / name, rows) for name in ("a.sqlite", "b.sqlite"))
+    edit(
+        path,
+        'ALTER TABLE NVTX_EVENTS RENAME COLUMN "end" TO "END"',
+        "ALTER TABLE NVTX_EVENTS RENAME TO events",
+        "ALTER TABLE events RENAME TO nvtx_events",
+        "CREATE VIEW OSRT_API AS SELECT 1 AS start",
+        "ALTER TABLE nvtx_events ADD COLUMN color AS (end + 1)",
+    )
+    raw = read_report(path)
+    assert_frame_equal(raw["nvtx"].drop("color"), read_report(plain)["nvtx"].drop("color"))
+    assert raw.programs == ("NVTX_EVENTS.color", "OSRT_API")
+    assert "not read: NVTX_EVENTS.color, OSRT_API" in run("check", path).stdout
