@@ -75,13 +75,15 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
         ReportError: A report cannot be read, or is named twice.
     """
     check_keywords(options, RunOptions)
-    if len(query) > _MOST_LETTERS:
-        raise OptionError("query", f"the query has more than {_MOST_LETTERS:,} letters", _HINT)
     words = {word.lower() for word in _WORD.findall(query)}
-    if any(word.startswith("read_") for word in words):  # functions of polars, for files and addresses
-        raise OptionError("query", "the query reads a file, and may read tables of the run alone", _HINT)
-    if "recursive" in words:
-        raise OptionError("query", "the query is recursive, which polars does not end", _HINT)
+    for reason, is_refused in (
+        (f"has more than {_MOST_LETTERS:,} letters", len(query) > _MOST_LETTERS),
+        # functions of polars, for files and addresses
+        ("reads a file, and may read tables of the run alone", any(word[:5] == "read_" for word in words)),
+        ("is recursive, which polars does not end", "recursive" in words),
+    ):
+        if is_refused:
+            raise OptionError("query", f"the query {reason}", _HINT)
     names = [name for name in _list_tables() if name in words]
     if not names:
         tables = ", ".join(_list_tables())

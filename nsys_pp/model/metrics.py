@@ -161,7 +161,11 @@ def build_sampled_metrics(
         raw[name].is_empty() for name in ("gpu_metrics", "soc_metrics", "generic_events", "network_metrics")
     ):
         return ()  # usual: they are read on request, or for the overview
-    wanted = _is_of_default if raw.groups.isdisjoint(_WHOLE) else _is_any
+    is_wanted: _Wanted = (
+        (lambda metric: is_of_overview(metric) or is_clock(metric))
+        if raw.groups.isdisjoint(_WHOLE)
+        else (lambda _: True)
+    )
     on_bus = devices.select("bus_location", "process_key", "device_id").drop_nulls("bus_location")
     used = {bus.lower(): tuple(first) for bus, *first in reversed(on_bus.rows())}
     listed = {
@@ -169,7 +173,7 @@ def build_sampled_metrics(
         for gpu, bus, number in reversed(gpus.select("id", "bus_location", "number").drop_nulls("id").rows())
     }
     metrics: dict[tuple[str, str], SampledMetric] = {}
-    for gpu, metric, samples in [*_read_typed(raw, "gpu", wanted), *_read_generic(raw, wanted)]:
+    for gpu, metric, samples in [*_read_typed(raw, "gpu", is_wanted), *_read_generic(raw, is_wanted)]:
         bus, label = listed.get(gpu, (None, f"GPU {gpu}"))
         bus = None if bus is None else bus.lower()
         process, device = used.get(bus or "", (None, None))
@@ -194,18 +198,10 @@ def build_sampled_metrics(
             samples=samples.sort("time_ns", maintain_order=True),
             source=_SOC,
         )
-        for _, name, samples in _read_typed(raw, "soc", _is_any)
+        for _, name, samples in _read_typed(raw, "soc", lambda _: True)
     ]
     by_name = (sorted(own, key=lambda metric: metric.name) for own in (metrics.values(), of_soc))
     return (*chain.from_iterable(by_name), *build_network_metrics(raw))
-
-
-def _is_any(_: str) -> bool:
-    return True
-
-
-def _is_of_default(metric: str) -> bool:
-    return is_of_overview(metric) or is_clock(metric)
 
 
 def _read_typed(raw: RawReport, of: str, wanted: _Wanted) -> Iterator[tuple[int, str, pl.DataFrame]]:

@@ -234,12 +234,12 @@ def _read_source(source: Source, file: Path) -> pl.DataFrame:
     return _read_table(file, partial(_select_source, source), [*dict.fromkeys(source.columns.values())])
 
 
-def _is_of_no_exporter(dtype: pl.DataType) -> bool:
-    return dtype.is_nested() or dtype.is_temporal() or dtype.is_decimal()
-
-
 def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
-    odd = {name for name, dtype in table.collect_schema().items() if _is_of_no_exporter(dtype)}
+    odd = {  # of types that no exporter writes
+        name
+        for name, dtype in table.collect_schema().items()
+        if dtype.is_nested() or dtype.is_temporal() or dtype.is_decimal()
+    }
     columns = [
         (pl.lit(None) if theirs in odd else pl.col(theirs)).alias(ours)
         for ours, theirs in source.columns.items()

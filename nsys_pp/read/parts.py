@@ -208,8 +208,7 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
             KeyError: It was not read.
             ReportError: The part is damaged.
         """
-        if name not in self.packed:
-            raise KeyError(name)
+        _ = self.packed[name]
         try:
             frame = _unpack([self], name)[0]
         except DAMAGES as error:

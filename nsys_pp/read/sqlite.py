@@ -18,7 +18,7 @@ import secrets
 import sqlite3
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
@@ -472,7 +472,11 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
                 stacklevel=4,
             )
         lists_tables, counts = "tables" in need, export.last_rows
-        unnumbered = _list_unnumbered(export, export.catalog if lists_tables else export.recorded.values())
+        unnumbered = [  # whose last row id is not their number of rows
+            name
+            for name in (export.catalog if lists_tables else export.recorded.values())
+            if name in export.own_ids or name not in export.last_rows
+        ]
         try:
             counts = counts | database.call(partial(_count, unnumbered))
         except sqlite3.Error:  # a table that is not read may be damaged, as `nsys-pp check` says
@@ -728,11 +732,6 @@ def _find_damage(path: Path, export: _Export, suspects: Sequence[str], connectio
         if complaints != ["ok"]:
             return next(iter(complaints), "malformed")
     return None
-
-
-def _list_unnumbered(export: _Export, names: Iterable[str]) -> list[str]:
-    """List the tables whose last row id is not their number of rows."""
-    return [name for name in names if name in export.own_ids or name not in export.last_rows]
 
 
 def _count(names: Sequence[str], connection: Connection) -> dict[str, int]:

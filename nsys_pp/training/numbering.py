@@ -165,8 +165,11 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
         source.
     """
     notes = []
-    is_mixed = bool((steps["source"] != "capture").any())
-    treated = "it is not compared with steps of others" if is_mixed else "the whole capture is treated as one"
+    treated = (
+        "the whole capture is treated as one"
+        if (steps["source"] == "capture").all()
+        else "it is not compared with steps of others"
+    )
     first = steps.drop_nulls("reason").unique("lane", keep="first", maintain_order=True)
     labelled = first.join(lanes.select("lane", "label"), on="lane").sort("lane")
     for (source,), own in labelled.partition_by("source", as_dict=True, maintain_order=True).items():

@@ -144,7 +144,8 @@ def _format(values: pl.Series, column: Column, time_unit: str, is_blank: Sequenc
         unit = time_unit if column.unit == "ns" else of_bytes
         factor = 1 / sizes[unit]
         if sizes[unit] > 1 or not is_whole:
-            decimals = _choose_decimals(largest * factor, _least(values) * factor)
+            shown, least = largest * factor, _least(values) * factor
+            decimals = 3 if shown < 10 or (least < 0.1 and shown < 10_000) else 2 if shown < 100_000 else 1
         if unit == column.display_unit:
             decimals = _DECIMALS.get(unit, decimals)
     decimals = decimals if column.decimals is None else column.decimals
@@ -211,10 +212,6 @@ def _choose_time_unit(time_ns: float) -> str:
 def _fits(time_ns: float, unit: str) -> bool:
     """Return whether a time has at most six digits before the point, rounded as it is shown."""
     return round(time_ns / TIME_UNITS[unit], 1) < _MOST_DIGITS
-
-
-def _choose_decimals(largest: float, least: float) -> int:
-    return 3 if largest < 10 or (least < 0.1 and largest < 10_000) else 2 if largest < 100_000 else 1
 
 
 def _least(values: pl.Series) -> float:
