@@ -328,12 +328,14 @@ def _change_packed(data: bytes, sizes: dict[str, int], choices: Choices) -> byte
 
 
 def scrub_all(source: Path, output: Path) -> None:
-    """Copy each report with pseudonyms; the numbers of rows are equal."""
+    """Copy each report with pseudonyms; the numbers of rows are equal, but of tables without a row that can be read."""
     for path in sorted(source.iterdir()):
         copy = output / path.name
         nsys_pp.scrub(path, copy, hosts=True, users=True, paths=True)
-        if read_report(path).recorded != read_report(copy).recorded:
-            raise AssertionError("the copy has other numbers of rows")
+        raw, copied = read_report(path), read_report(copy)
+        for name, count in raw.recorded.items():
+            if copied.recorded.get(name) != count and not (name in raw.frames and raw[name].is_empty()):
+                raise AssertionError(f"the copy has other numbers of {name}")
 
 
 def read_both_ways(source: Path, output: Path) -> None:
