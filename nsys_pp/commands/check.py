@@ -19,7 +19,7 @@ from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_o
 from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
-from nsys_pp.read.files import Integrity, check_integrity
+from nsys_pp.read.files import PROGRAMS, Integrity, check_integrity
 from nsys_pp.run.inputs import Batch, Result, collect_row_counts, unforeseen_error
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_values
 
@@ -84,10 +84,7 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
                 raw = read_report(path, nsys=nsys)
                 if raw.programs:
                     text = f"not read: {', '.join(raw.programs)}"
-                    why = (
-                        "views, virtual tables, generated columns and long defaults are programs of the file"
-                    )
-                    findings.append(Finding(severity="warning", kind="programs", text=text, meaning=why))
+                    findings.append(Finding(severity="warning", kind="programs", text=text, meaning=PROGRAMS))
                 unnamed = count_unnamed(raw)
                 report = build_report(raw, is_last_use=True)
                 launches = match_launches(report.api_calls, report.gpu_ops)

@@ -107,8 +107,8 @@ def extract(
             raise ReportError(
                 f"`{path}` is a part already", "extract takes reports; every other command reads parts"
             )
-        if target.parent.is_dir() or len(paths) == 1:
-            check_output(target, force=force or is_like_part(target), inputs=[path])
+        is_forced = force or is_like_part(target)
+        check_output(target, force=is_forced, inputs=[path], makes_folder=len(paths) > 1)
         if not is_file_output(target):
             raise OutputError(
                 f"cannot write `{target}`: a part is a file", "name a file or a folder with `-o`"

@@ -157,7 +157,6 @@ def merge(
             from nsys_pp.tables.verdict import build_verdict
 
             notes, verdict = [*run.training.notes], build_verdict(run.training)
-        counts, offsets_ns = run.row_counts, _list_offsets(run)
         written: dict[str, Any]
         if division is None:
             builder.write(shown, force=force)
@@ -186,11 +185,11 @@ def merge(
         slices=slices,
         events=events,
         **written,
-        manifest=write_manifest(target, offsets_ns, force=force) if manifest else None,
+        manifest=write_manifest(target, _list_offsets(run), force=force) if manifest else None,
         notes=notes,
         verdict=verdict,
         skipped=run.skipped,
-        row_counts=counts,
+        row_counts=run.row_counts,
     )
 
 

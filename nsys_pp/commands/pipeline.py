@@ -64,12 +64,14 @@ class PipelineResult(ShortRepr):
 
     training: Training
     run: Run  # inputs, roster and clocks
-    row_counts: pl.DataFrame = field(
-        repr=False
-    )  # of all reports: used, and left out by reason (`RUN_ROW_COUNTS`)
     skipped: Skipped
     work: Work | None = None  # of a step, if the caller named it
     _requested: dict[_Reader, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
+
+    @property
+    def row_counts(self) -> pl.DataFrame:
+        """Rows of all reports, used, and left out by reason (`RUN_ROW_COUNTS`)."""
+        return self.run.row_counts
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -227,7 +229,7 @@ def build_pipeline(
     if not is_expected:
         reason, hint = _explain_no_jobs(run, options)
         training = replace(training, notes=[f"{reason}: {hint}", *training.notes])
-    return PipelineResult(training=training, run=run, skipped=run.skipped, row_counts=run.row_counts)
+    return PipelineResult(training=training, run=run, skipped=run.skipped)
 
 
 def _count_flops(flops_per_step: float | None, model: str | None) -> tuple[float, str] | None:

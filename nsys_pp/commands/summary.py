@@ -42,9 +42,11 @@ class SummaryResult(ShortRepr):
     notes: list[str] = field(default_factory=list)  # inferred and doubtful facts, in sentences
     skipped: Skipped
     run: Run  # inputs, roster and clocks
-    row_counts: pl.DataFrame = field(
-        repr=False
-    )  # of all reports: used, and left out by reason (`RUN_ROW_COUNTS`)
+
+    @property
+    def row_counts(self) -> pl.DataFrame:
+        """Rows of all reports, used, and left out by reason (`RUN_ROW_COUNTS`)."""
+        return self.run.row_counts
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -106,9 +108,7 @@ def summary(
     sums, notes = join_aggregates(run)
     chosen = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
     built, absent = build_tables(sums, names, chosen, by=by)
-    return SummaryResult(
-        tables=built, absent=absent, notes=notes, skipped=run.skipped, run=run, row_counts=run.row_counts
-    )
+    return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped, run=run)
 
 
 def build_tables(

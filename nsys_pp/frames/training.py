@@ -463,6 +463,9 @@ COVER = build_schema(
     name="COVER",
 )
 
+# Of steps of several lanes: a whole capture, where other lanes have steps; it is compared with none of them.
+IS_STEPLESS = (pl.col("source") == "capture") & (pl.col("source") != "capture").any()
+
 # Parts of a capture: from the first to the last operation of the GPUs of a report. The steps of a lane; what
 # lies between, before and after them; and what lies before its first and after its last operation. All of a
 # lane without known steps, where others have some, is unknown.
@@ -560,8 +563,7 @@ class Training(ShortRepr):
     @property
     def known_steps(self) -> pl.DataFrame:
         """`RUN_STEPS` without captures of lanes without steps, unless no lane has any."""
-        is_capture = pl.col("source") == "capture"
-        return self.steps.filter(~is_capture | is_capture.all())
+        return self.steps.filter(~IS_STEPLESS)
 
     @property
     def step_count(self) -> int:

@@ -41,12 +41,12 @@ STANDARD_OUTPUT = Path("-")
 _UNSYNCED = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # of file systems that cannot do it
 
 
-def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
+def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = (), makes_folder: bool = False) -> None:
     """Refuse an existing output before any work is done.
 
     Raises:
         OutputError: The output exists and `force` is not set; or it is a folder, or one of the inputs; or its
-            folder is missing.
+            folder is missing, unless it will be made (`makes_folder`).
     """
     # a part in a group has a path below its group
     files = {file for one in inputs for file in (one, *one.parents)}
@@ -56,7 +56,7 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
         )
     if path.is_dir():
         raise OutputError(f"cannot write `{path}`: it is a folder", "name a file with `-o`")
-    if not path.parent.is_dir():
+    if not (makes_folder or path.parent.is_dir()):
         raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
     if not force and path.is_file():
         raise OutputError(f"`{path}` exists", "add `--force` to replace it")

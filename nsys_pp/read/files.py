@@ -119,6 +119,12 @@ STORED = "t.type = 'table' AND t.rootpage > 0 AND t.sql LIKE 'CREATE TABLE %'"
 UNSTORED = "hidden OR coalesce(length(dflt_value), 0) > 100"
 
 
+# Why the others are not read.
+PROGRAMS = (
+    "views, virtual tables, and columns that are generated or have a long default are programs of the file"
+)
+
+
 def quote_name(name: str) -> str:
     """Quote a name of a table or column of SQLite."""
     return '"' + name.replace('"', '""') + '"'

@@ -36,6 +36,7 @@ from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, Group, RawReport, RowTally
 from nsys_pp.progress import report_stage
 from nsys_pp.read.files import (
     IMMUTABLE,
+    PROGRAMS,
     SETTINGS,
     STEPS,
     STORED,
@@ -459,8 +460,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
         if need and export.programs:
             names = ", ".join(f"`{name}`" for name in export.programs)
             warnings.warn(
-                f"`{path}`: {names} not read: views, virtual tables, and columns that are generated or have a"
-                " long default are programs of the file",
+                f"`{path}`: {names} not read: {PROGRAMS}",
                 stacklevel=4,
             )
         suspects = _count_missing(path, tally, export)
@@ -543,7 +543,6 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
         "tttii",
     ).columns
     catalog: dict[str, list[str]] = {}
-    known = {*SPELLINGS.values()}
     keys: dict[str, list[str]] = {}
     without_row_ids: set[str] = set()  # a column of this name hides them
     rows = zip(*(text.fill_null("").to_list() for text in texts), key.to_list(), kind.to_list(), strict=True)
@@ -552,7 +551,7 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
         name, column = (SPELLINGS.get(word.lower(), word) for word in (name, column))
         if of == 0:  # others are generated, hidden, or have a default that may be the value of each row
             catalog.setdefault(name, []).append(column)
-        elif {name, column} <= known:
+        elif {name.lower(), column.lower()} <= SPELLINGS.keys():
             programs.append(f"{name}.{column}")
         if column.lower() == ROW_ID:
             without_row_ids.add(name)
@@ -563,7 +562,7 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
         f" WHERE type IN ('table', 'view') AND NOT ({STORED})",
         "t",
     ).columns
-    programs += [name for name in others if name is not None and SPELLINGS.get(name.lower()) is not None]
+    programs += [name for name in others if name is not None and name.lower() in SPELLINGS]
     recorded = name_recorded(catalog)
     sources = [*plan_sources(catalog, need, has_row_id=True)]
     names = {*recorded.values(), STRINGS_TABLE, *(source.name for source in sources)}

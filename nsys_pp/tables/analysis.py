@@ -17,6 +17,7 @@ from nsys_pp.frames.roster import list_missing_ranks
 from nsys_pp.frames.training import (
     BUBBLE_CAUSES,
     CAUSES,
+    IS_STEPLESS,
     MICRO_BATCH_KINDS,
     NONE,
     POSITION,
@@ -71,9 +72,6 @@ def select_whole_steps(training: Training) -> pl.DataFrame:
     return steps.filter(is_whole) if steps["is_whole"].any() else steps
 
 
-_IS_STEPLESS = (pl.col("source") == "capture") & (pl.col("source") != "capture").any()
-
-
 def sum_lane_steps(training: Training) -> pl.DataFrame:
     """Sum the lane states of every lane and step by cause and by position.
 
@@ -117,8 +115,8 @@ def sum_lane_steps(training: Training) -> pl.DataFrame:
         .with_columns(
             pl.col(*CAUSE_COLUMNS, *POSITION_COLUMNS, "pause_ns_inside").fill_null(0),
             span_ns=duration,
-            is_cut=(pl.col("is_partial") & ~_IS_STEPLESS).any().over("step"),
-            is_stepless=_IS_STEPLESS,
+            is_cut=(pl.col("is_partial") & ~IS_STEPLESS).any().over("step"),
+            is_stepless=IS_STEPLESS,
         )
         .with_columns(
             compute_ns=pl.col("compute_ns") - pl.col("pause_ns_inside"),

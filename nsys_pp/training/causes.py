@@ -33,7 +33,7 @@ from nsys_pp.arrays.search import (
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import SKEW_NS, keep_comparable, number_comparable, relative_bound
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import CAUSE, COVER, COVERAGE, LANE_STATES, NEED, POSITION, RUN_PART
+from nsys_pp.frames.training import CAUSE, COVER, COVERAGE, IS_STEPLESS, LANE_STATES, NEED, POSITION, RUN_PART
 from nsys_pp.training.messages import MOSTLY
 from nsys_pp.training.waits import replace_cause
 
@@ -171,8 +171,6 @@ def measure_coverage(
         .with_columns(until_ns=pl.col("ended_ns").shift().over("lane"))
         .with_columns(start_ns=pl.max_horizontal("start_ns", "until_ns"))
     )
-    is_unknown = spans["source"] == "capture"
-    is_unknown &= not is_unknown.all()
     run = spans.group_by("lane", maintain_order=True).agg(
         first_ns=pl.min_horizontal(first, pl.col("start_ns").first()),
         last_ns=pl.max_horizontal(last, pl.col("ended_ns").last()),
@@ -185,8 +183,8 @@ def measure_coverage(
     parts = pl.concat(
         frame.select("lane", pl.lit(part, RUN_PART).alias("part"), start_ns=start, end_ns=end)
         for frame, part, start, end in (
-            (spans.filter(~is_unknown), "steps", "start_ns", "ended_ns"),
-            (spans.filter(is_unknown), "unknown", "start_ns", "ended_ns"),
+            (spans.filter(~IS_STEPLESS), "steps", "start_ns", "ended_ns"),
+            (spans.filter(IS_STEPLESS), "unknown", "start_ns", "ended_ns"),
             (spans, "between", "until_ns", "start_ns"),
             (run, "before", "first_ns", "start_ns"),
             (run, "after", "end_ns", "last_ns"),

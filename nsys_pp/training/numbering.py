@@ -9,6 +9,7 @@ from nsys_pp.arrays.columns import gather, has_value, whole_numbers
 from nsys_pp.arrays.search import expand_windows, find_pairs
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.training import IS_STEPLESS
 
 STEP_NUMBERS = build_schema(
     {  # one row per step and lane; by lane, then time
@@ -167,7 +168,7 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
     notes = []
     treated = (
         "the whole capture is treated as one"
-        if (steps["source"] == "capture").all()
+        if steps.filter(IS_STEPLESS).is_empty()
         else "it is not compared with steps of others"
     )
     first = steps.drop_nulls("reason").unique("lane", keep="first", maintain_order=True)

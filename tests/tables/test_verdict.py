@@ -239,9 +239,7 @@ def test_flushes_while_gpus_compute_are_no_finding(tmp_path: Path) -> None:
     result = nsys_pp.pipeline(folder)
     assert "profiler" not in [found.kind for found in result.verdict.findings]
     before = list_bubbles(
-        nsys_pp.PipelineResult(
-            training=training, run=result.run, skipped=result.skipped, row_counts=result.row_counts
-        ),
+        nsys_pp.PipelineResult(training=training, run=result.run, skipped=result.skipped),
         "host",
     )
     assert before - list_bubbles(result, "host") == list_bubbles(result, "profiler")

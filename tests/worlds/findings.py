@@ -90,7 +90,4 @@ def analyse(folder: Path, *, layout: str | None = None, reuse: Findings | None =
         inputs = reuse.result.run.inputs
         batch = Batch([recorded.path for recorded in inputs], options)
         run = Run(batch, options, read=lambda _: inputs)
-        return Findings(
-            folder,
-            PipelineResult(training=run.training, run=run, skipped=run.skipped, row_counts=run.row_counts),
-        )
+        return Findings(folder, PipelineResult(training=run.training, run=run, skipped=run.skipped))

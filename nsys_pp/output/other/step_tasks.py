@@ -183,8 +183,7 @@ def plan_step_tasks(folder: Path | None, *, inputs: Sequence[Path], force: bool)
         parents = [parent.relative_to(os.path.commonpath(absolute)) for parent in absolute]
     targets = [folder / parent / name for parent, name in zip(parents, names, strict=True)]
     for target in targets:
-        if target.parent.is_dir():
-            check_output(target, force=force, inputs=inputs)
+        check_output(target, force=force, inputs=inputs, makes_folder=True)
     return targets
 
 
@@ -360,8 +359,7 @@ def plan_rank_databases(training: Training, folder: Path, *, force: bool) -> lis
         of_machine = [re.sub(r"[^0-9A-Za-z.-]+", "-", machine)] if machine else []
         name = "_".join([*of_machine, f"rank{rank}", "ascend_pt"])
         path = folder / name / "ASCEND_PROFILER_OUTPUT" / f"ascend_pytorch_profiler_{rank}.db"
-        if path.parent.is_dir():
-            check_output(path, force=force)
+        check_output(path, force=force, makes_folder=True)
         planned.append((rank, path))
     return planned
 
