@@ -77,14 +77,6 @@ NETWORK_COLLECTIVES = build_schema(
     name="NETWORK_COLLECTIVES",
 )
 
-# Frames by name, which a part may lack.
-METRIC_FRAMES: Mapping[str, pl.Schema] = {
-    "metric_windows": METRIC_WINDOWS,
-    "metric_families": METRIC_FAMILIES,
-    "network_windows": NETWORK_WINDOWS,
-    "network_collectives": NETWORK_COLLECTIVES,
-}
-
 FORMAT = 1  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
 # Members of the file, which is a zip.
@@ -242,9 +234,6 @@ BUBBLE_HOSTS = build_schema(
     name="BUBBLE_HOSTS",
 )
 
-# Frames by name, which a part may lack.
-HOST_FRAMES: Mapping[str, pl.Schema] = {"bubble_hosts": BUBBLE_HOSTS}
-
 PART_FRAMES: Mapping[str, pl.Schema] = {
     "processes": PROCESSES,
     "gpus": GPUS,
@@ -256,6 +245,67 @@ PART_FRAMES: Mapping[str, pl.Schema] = {
     "mpi_messages": PART_MPI_MESSAGES,
     **REPORT_FRAMES,
     **AGGREGATE_FRAMES,
-    **METRIC_FRAMES,
-    **HOST_FRAMES,
+    # A part may lack these:
+    "metric_windows": METRIC_WINDOWS,
+    "metric_families": METRIC_FAMILIES,
+    "network_windows": NETWORK_WINDOWS,
+    "network_collectives": NETWORK_COLLECTIVES,
+    "bubble_hosts": BUBBLE_HOSTS,
+}
+
+
+def _have(*columns: str) -> pl.Expr:
+    return pl.all_horizontal(pl.col(*columns).is_not_null())
+
+
+def _have_all_or_none(*columns: str) -> pl.Expr:
+    return pl.sum_horizontal(pl.col(*columns).is_null()).is_in([0, len(columns)])
+
+
+_DEVICE = ("process_key", "device_id")
+_IN_ORDER = pl.col("start_ns") <= pl.col("end_ns")
+_SPAN = _have(*_DEVICE, "start_ns", "end_ns") & _IN_ORDER
+_DISTRIBUTION = (
+    _have("process_key", "squares")
+    & (pl.col("count") == pl.col("value_counts").list.sum())
+    & (pl.col("values").list.len() == pl.col("value_counts").list.len())
+)
+# What holds in each row, by frame: readers of parts rely on it.
+ROW_RULES: Mapping[str, pl.Expr] = {
+    "processes": _have("process_key", "pid"),
+    "devices": _have(*_DEVICE, "gpu", "is_recorded"),
+    "ranks": _have("rank", "rank_source"),
+    "coordinates": _have("process_key"),
+    "anchors": _have("process_key", "kind", "start_ns", "end_ns") & _IN_ORDER,
+    "row_counts": _have("stage", "table", "row_count"),
+    "mpi_messages": _have("process_key", "thread_key", "is_send", "start_ns"),
+    "jobs": _have("process_key", "thread_key", "kind", "host_start_ns", "host_end_ns", "is_open")
+    & _have_all_or_none("start_ns", "end_ns")
+    & _have_all_or_none("compute_start_ns", "compute_end_ns", "compute_ns"),
+    "steps": _SPAN & _have("step", "is_numbered", "source", "is_partial", "first_op_ns", "last_op_ns"),
+    "batches": _SPAN
+    & _have("step", "busy_ns", "kernel_ns", "graph_ns", "launch_count", "graph_launch_count"),
+    "compute_segments": _SPAN & _have("compute_ns", "op_count"),
+    "waits": _SPAN & _have("step") & (pl.col("cause").is_null() != pl.col("need").is_null()),
+    "gaps": _SPAN,
+    "messages": _SPAN & _have("op_id"),
+    "kernels": _have(*_DEVICE, "kind", "is_communication", "count", "total_ns", "min_ns", "max_ns"),
+    "overheads": _have(*_DEVICE, "is_of_profiler", "time_ns", "count", "beside_ns"),
+    "op_aggregates": _DISTRIBUTION & _have("device_id", "kind", "is_communication", "least", "most"),
+    "copy_sizes": _DISTRIBUTION & _have("device_id", "kind", "least", "most"),
+    "call_aggregates": _DISTRIBUTION & _have("api", "least", "most"),
+    "item_aggregates": _DISTRIBUTION & _have("item", "measure", "least", "most"),
+    "collective_aggregates": _DISTRIBUTION & _have("device_id", "least", "most"),
+    "gpu_times": _have(*_DEVICE, "span_ns", "busy_ns", "kernel_ns", "compute_ns", "communication_ns"),
+    "host_times": _have("process_key", "activity", "count", "union_ns"),
+    "idle_times": _have(*_DEVICE, "cause", "count", "total_ns"),
+    "launch_aggregates": _DISTRIBUTION & _have("device_id", "short_count", "queued_ns"),
+    "memory_aggregates": _have(*_DEVICE, "allocated_bytes", "freed_bytes"),
+    "memory_peaks": _have(*_DEVICE, "peak_bytes"),
+    "job_memory_peaks": _have(*_DEVICE, "peak_bytes"),
+    "metric_windows": _have("gpu", "metric", "time_ns", "value", "peak"),
+    "metric_families": _have(*_DEVICE, "metric", "family", "integral", "time_ns", "peak"),
+    "network_windows": _have("source", "direction", "start_ns", "end_ns", "bytes_per_ns"),
+    "network_collectives": _have("start_ns", "size_bytes"),
+    "bubble_hosts": _have(*_DEVICE, "step", "cause", "count"),
 }

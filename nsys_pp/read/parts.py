@@ -27,6 +27,7 @@ from nsys_pp.frames.part import (
     FORMAT,
     FRAMES_MEMBER,
     PART_FRAMES,
+    ROW_RULES,
     SUFFIX,
     Part,
     PartRecord,
@@ -121,7 +122,7 @@ def damaged_error(path: Path) -> ReportError:
             file.seek(max(file.seek(0, io.SEEK_END) - _END_BYTES, 0))
             has_end = file.read(len(_END)) == _END  # parts are written without a comment after it
     except (OSError, NsysPPError, *DAMAGES):
-        return _unclear_error(path)
+        header, has_end = b"unreadable", True
     if not header:
         return ReportError(f"`{path}` is empty", f"its extraction or its copy did not finish: {_COPY_AGAIN}")
     if header == _SQLITE:
@@ -130,16 +131,12 @@ def damaged_error(path: Path) -> ReportError:
             "rename it to end in `.sqlite` if it is a report, and extract it with `nsys-pp extract`",
         )
     if has_end:
-        return _unclear_error(path)
+        return ReportError(f"`{path}` is damaged, or not a part of nsys-pp", EXTRACT_AGAIN)
     if is_like_part(path):
         return ReportError(
             f"`{path}` is damaged: it has no end, as a file that was not written or copied whole", _COPY_AGAIN
         )
     return ReportError(f"`{path}` is not a part of nsys-pp", EXTRACT_AGAIN)
-
-
-def _unclear_error(path: Path) -> ReportError:
-    return ReportError(f"`{path}` is damaged, or not a part of nsys-pp", EXTRACT_AGAIN)
 
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
@@ -166,26 +163,24 @@ def read_part(
         record = _read_record(archive, path, version)
         packed = read_packed_frames(archive, record.frame_bytes)
         wanted = packed.keys() if frames is None else set(frames)
-        encoded = record.encoded
         blocks = archive.getinfo(BLOCKS_MEMBER)
-        if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
+        if blocks.file_size != record.encoded.size_bytes or blocks.compress_type != ZIP_STORED:
             raise ValueError("the blocks differ from the list of encoded subtracks")
         if not wanted <= packed.keys():
             raise KeyError("a frame is missing")
-        wanted = wanted | (packed.keys() & {*optional})
         return Part(
             source=Path(record.source),
             made_by=record.made_by,
             options=record.options,
             facts=record.facts,
             frames=PackedFrames(
-                {name: packed[name] for name in PART_FRAMES if name in wanted},
+                {name: packed[name] for name in PART_FRAMES if name in packed.keys() & {*wanted, *optional}},
                 path,
                 most_bytes=min(
                     _LEAST_FRAME_BYTES + _MOST_RATIO * sum(map(len, packed.values())), _MOST_FRAME_BYTES
                 ),
             ),
-            encoded=encoded,
+            encoded=record.encoded,
         )
 
 
@@ -210,12 +205,9 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
         """
         _ = self.packed[name]
         try:
-            frame = _unpack([self], name)[0]
+            return _unpack([self], name)[0]
         except DAMAGES as error:
             raise damaged_error(self.path) from error
-        if name == "row_counts" and frame["row_count"].has_nulls():
-            raise damaged_error(self.path)
-        return frame
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names."""
@@ -253,7 +245,10 @@ def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tup
 def _unpack(parts: Sequence[PackedFrames], name: str) -> tuple[pl.DataFrame, list[int]]:
     """Unpack the frames of this name of several parts."""
     unpacked = (unpack_bytes(part.packed[name], most_bytes=part.most_bytes) for part in parts)
-    return unpack_frames(unpacked, PART_FRAMES[name])
+    frame, sizes = unpack_frames(unpacked, PART_FRAMES[name])
+    if name in ROW_RULES and not frame.select(ROW_RULES[name].fill_null(value=False).all()).item():
+        raise ValueError("a row breaks a rule of its frame")
+    return frame, sizes
 
 
 @contextmanager

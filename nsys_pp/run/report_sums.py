@@ -29,12 +29,11 @@ from nsys_pp.frames.conform import NAME, NO_NAME, build_schema, conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.part import (
     BUBBLE_HOSTS,
-    HOST_FRAMES,
     METRIC_FAMILIES,
-    METRIC_FRAMES,
     METRIC_WINDOWS,
     NETWORK_COLLECTIVES,
     NETWORK_WINDOWS,
+    PART_FRAMES,
 )
 from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import KERNEL_KINDS, Report, SampledMetric, is_clock, parse_unit
@@ -117,7 +116,7 @@ _VALUES = build_schema(
 
 
 def summarise_for_part(report: Report, steps: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Build the frames of a part with the GPU metrics of a report (`METRIC_FRAMES`); none without metrics.
+    """Build the frames of a part with the GPU metrics of a report (of `PART_FRAMES`); none without metrics.
 
     Args:
         report: Read with group "metric_sums".
@@ -194,9 +193,7 @@ def sum_lanes(
     """
     report, families = None, METRIC_FAMILIES.to_frame()
     if is_part(path):
-        frames = read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES).frames
-        families = frames.get("metric_families", families)
-        windows = frames.get("metric_windows", METRIC_WINDOWS.to_frame())
+        families, windows = _read_frames(path, "metric_families", "metric_windows")
         metrics = [
             SampledMetric(
                 **dict(zip(_OWNER, key, strict=True)),
@@ -244,7 +241,7 @@ _BYTES = re.compile(r"(?!IPoIB)(?:\w+: )?Bytes (sent|received)$")
 
 
 def summarise_network(report: Report, requests: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Build the frames of a part with the network metrics of a report (of `METRIC_FRAMES`).
+    """Build the frames of a part with the network metrics of a report (of `PART_FRAMES`).
 
     None without bytes.
 
@@ -335,9 +332,7 @@ def sum_network(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> tuple[p
         `DEVICE_BYTES` and `COLLECTIVE_BYTES`.
     """
     if is_part(path):
-        frames = read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES).frames
-        windows = frames.get("network_windows", NETWORK_WINDOWS.to_frame())
-        collectives = frames.get("network_collectives", NETWORK_COLLECTIVES.to_frame())
+        windows, collectives = _read_frames(path, "network_windows", "network_collectives")
     else:
         report = build_report(
             read_report(path, need=frozenset({"show_network", "ranges", "ops", "communication"}), nsys=nsys),
@@ -693,6 +688,10 @@ def read_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: s
     """Read `BUBBLE_HOSTS` of a part, or list them for a report with these training frames."""
     if not is_part(path):
         return list_bubble_hosts(path, frames, nsys=nsys)
-    return read_part(path, (), version=version("nsys-pp"), optional=HOST_FRAMES).frames.get(
-        "bubble_hosts", BUBBLE_HOSTS.to_frame()
-    )
+    return _read_frames(path, "bubble_hosts")[0]
+
+
+def _read_frames(path: Path, *names: str) -> list[pl.DataFrame]:
+    """Read frames of a part; those that it lacks are empty."""
+    frames = read_part(path, (), version=version("nsys-pp"), optional=names).frames
+    return [frames.get(name, PART_FRAMES[name].to_frame()) for name in names]

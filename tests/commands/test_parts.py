@@ -8,7 +8,7 @@ import shutil
 import warnings
 import zlib
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
@@ -328,9 +328,11 @@ def _break_blocks(members: Members, start: bytes, *, skipped: int = 0) -> None:
     members[BLOCKS_MEMBER] = data[:skipped] + start + data[skipped + len(start) :]
 
 
-def _pack_nulls(name: str) -> bytes:
+def _empty_row(name: str) -> Callable[[Members], None]:
+    """Replace a frame by a row of nulls."""
     schema = PART_FRAMES[name]
-    return zlib.compress(pack_frame(pl.DataFrame({each: [None] for each in schema}, schema=schema), schema))
+    packed = pack_frame(pl.DataFrame({each: [None] for each in schema}, schema=schema), schema)
+    return partial(change_frames, change=lambda frames: frames.update({name: zlib.compress(packed)}))
 
 
 CHANGES: dict[str, Callable[[Members], None]] = {
@@ -344,9 +346,7 @@ CHANGES: dict[str, Callable[[Members], None]] = {
     "the counts, which are read last": lambda members: change_frames(
         members, lambda frames: frames.update(row_counts=b"none")
     ),
-    "counts without numbers": lambda members: change_frames(
-        members, lambda frames: frames.update(row_counts=_pack_nulls("row_counts"))
-    ),
+    **{f"{name} without values": _empty_row(name) for name in ("anchors", "devices", "jobs", "row_counts")},
     "facts of any depth": lambda members: members.update({FACTS_MEMBER: b"[" * 1_000_000}),
 }
 

@@ -30,7 +30,7 @@ from click.testing import CliRunner
 
 import nsys_pp
 from nsys_pp import options
-from nsys_pp.arrays.packed_frames import unpack_frames
+from nsys_pp.arrays.packed_frames import pack_frame, unpack_frames
 from nsys_pp.cli import main
 from nsys_pp.commands.pipeline import _count_flops
 from nsys_pp.errors import NsysPPError, UnforeseenError
@@ -314,12 +314,17 @@ def change_json(facts: Any, choices: Choices) -> None:
 
 
 def _change_packed(data: bytes, sizes: dict[str, int], choices: Choices) -> bytes:
-    """Change the bytes of one frame, unpacked or packed."""
+    """Change one frame: its bytes, unpacked or packed, or the first values of a column to nulls."""
     frames, at = {}, 0
     for name, size in sizes.items():
         frames[name], at = data[at : at + size], at + size
     name = choices.pick(sorted(frames))
-    if choices.below(6):
+    if choices.below(3) == 0:
+        frame, _ = unpack_frames([zlib.decompress(frames[name])], PART_FRAMES[name])
+        column, row = choices.pick(frame.columns), pl.int_range(pl.len())
+        nulls = pl.when(row >= choices.pick([1, 3, len(frame)])).then(column).alias(column)
+        frames[name] = zlib.compress(pack_frame(frame.with_columns(nulls), PART_FRAMES[name]))
+    elif choices.below(6):
         frames[name] = zlib.compress(change_bytes(zlib.decompress(frames[name]), choices, block=16))
     else:
         frames[name] = change_bytes(frames[name], choices, block=16)
@@ -502,7 +507,8 @@ ODD: tuple[Work, ...] = (
 )
 
 
-OF_PARTS: tuple[Work, ...] = (merge, pipeline, summarise, align, chart)
+_REPORT, _COMPARE = ODD[len(WHOLE) + 1 :][:2]
+OF_PARTS: tuple[Work, ...] = (merge, pipeline, summarise, align, chart, _REPORT, _COMPARE)
 
 
 _SOUND = (

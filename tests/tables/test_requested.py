@@ -21,7 +21,7 @@ from fixtures.recording.bulk import write_bulk_report
 from fixtures.recording.metrics import DDL, METRICS, add_metrics
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.errors import OptionError
-from nsys_pp.frames.part import METRIC_FRAMES
+from nsys_pp.frames.part import PART_FRAMES
 from nsys_pp.frames.raw import SHOW_GROUPS, Group
 from nsys_pp.frames.report import METRIC_VALUES, Report
 from nsys_pp.frames.training import LANE_STATES, WAITS
@@ -583,7 +583,7 @@ def test_parts_have_means_of_windows_of_bounded_number(tmp_path: Path) -> None:
     nsys_pp.extract(report, tmp_path / "bare.nspart")
     add_metrics(report, rows=2 * MOST_WINDOWS, end_ns=end_ns)
     nsys_pp.extract(report, tmp_path / "report.nspart")
-    frames = read_part(tmp_path / "report.nspart", (), version="", optional=METRIC_FRAMES).frames
+    frames = read_part(tmp_path / "report.nspart", (), version="", optional=PART_FRAMES).frames
     assert MOST_WINDOWS / 2 < len(frames["metric_windows"]) <= MOST_WINDOWS
     assert len(frames["metric_families"]) <= 20 * len(METRICS)
     assert (tmp_path / "report.nspart").stat().st_size < report.stat().st_size / 3
