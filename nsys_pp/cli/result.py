@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _KEY = "nsys_pp.record"
 
 # C0 and C1 controls; line and paragraph separators; marks that change the direction of the text after them
-_CONTROLS = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_CONTROLS = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _IN_LINES = re.compile(f"[{_CONTROLS}]")
 _IN_TEXT = re.compile(f"(?![\n\t])[{_CONTROLS}]")
 _ON_SCREENS = re.compile(f"(\x1b\\[[0-9;]*m)|(?!\n)[{_CONTROLS}]")
@@ -63,7 +63,7 @@ def escape_line(text: str) -> str:
 
 
 def escape_text(text: str) -> str:
-    """Escape control characters but line breaks and tabs: for tracebacks."""
+    """Escape control characters but line breaks and tabs: for tracebacks, and formats of data."""
     return _IN_TEXT.sub(_escape, text)
 
 

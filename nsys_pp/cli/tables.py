@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsys_pp.cli.result import begin_document, escape_screen, log_notes, log_output
+from nsys_pp.cli.result import begin_document, escape_screen, escape_text, log_notes, log_output
 from nsys_pp.output.files import STANDARD_OUTPUT, check_output
 from nsys_pp.output.tables import FORMATS, SUFFIXES, files_in, is_one_file
 from nsys_pp.units import format_count
@@ -143,5 +143,5 @@ def output_tables(
         with open_screen() as console:
             print_tables(content, console=console)
     else:
-        click.echo(format_tables(content, format=format), nl=False)
+        click.echo(escape_text(format_tables(content, format=format)), nl=False)
     log_notes(notes)

@@ -197,7 +197,8 @@ def test_an_output_in_no_folder_or_that_is_one_is_refused(report: Path, folder: 
         assert_refused(call(*arguments, "--force"), f"cannot write `{output}`: it is a folder")
 
 
-_WITH_SMALL_FILES = ["sh", "-c", 'ulimit -f 8; exec "$0" "$@"']  # blocks of 512 bytes
+# Blocks of 512 bytes; Python 3.11 would cut the bytecode of modules, and leave it behind.
+_WITH_SMALL_FILES = ["sh", "-c", 'ulimit -f 8; PYTHONDONTWRITEBYTECODE=1 exec "$0" "$@"']
 
 
 @pytest.mark.few(1)

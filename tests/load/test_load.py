@@ -152,7 +152,8 @@ def test_a_limit_of_file_sizes(output: Path, suffix: str) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
     target = output.with_suffix(f".{suffix}")
-    refused = run("merge", PIPELINE, "-o", target, preexec_fn=limit)
+    environ = environment(PYTHONDONTWRITEBYTECODE="1")  # it would be cut, and stay behind
+    refused = run("merge", PIPELINE, "-o", target, preexec_fn=limit, env=environ)
     assert_refused(refused, f"cannot write `{target}`")
     assert list(output.parent.iterdir()) == []
 
