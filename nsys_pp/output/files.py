@@ -220,7 +220,9 @@ def translate_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
-        reason, hint = _REASONS.get(error.errno or 0, (error.strerror or str(error), None))
+        reason, hint = _REASONS.get(
+            error.errno or 0, (error.strerror or str(error), "write elsewhere with `-o`")
+        )
         raise OutputError(f"cannot write `{path}`: {reason}", hint) from error
 
 

@@ -86,9 +86,13 @@ def quote_formulas(frame: pl.DataFrame) -> pl.DataFrame:
 
 def format_json(content: Content) -> str:
     """Format tables as one JSON document in ASCII: its first keys, why tables have no rows, and the rows."""
-    rows = ",\n".join(
-        f"{json.dumps(name)}: {_NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], frame.write_json())}"
-        for name, frame in select_data(content).items()
+    # polars escapes no others than ASCII's controls
+    rows = re.sub(
+        "[\x7f-\U0010ffff]+",
+        lambda match: json.dumps(match[0])[1:-1],
+        ",\n".join(
+            f"{json.dumps(name)}: {frame.write_json()}" for name, frame in select_data(content).items()
+        ),
     )
     missing = [
         {"table": filled.table.name, **asdict(filled.why_empty)}
@@ -99,8 +103,6 @@ def format_json(content: Content) -> str:
     return f'{first},\n  "tables": {{{rows}}}\n}}\n'
 
 
-# polars escapes other characters than these; some would change the direction of a terminal's text
-_NOT_ASCII = re.compile("[\x7f-\U0010ffff]+")
 # characters with a meaning in GitHub's Markdown; `_` inside a word has none
 _SPECIAL = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
 
