@@ -227,7 +227,8 @@ def _read_columns(file: Path) -> list[str]:
 
 
 def _count_rows(file: Path) -> int:
-    return int(_open(file, columns=[0]).select(pl.len()).collect().item())
+    # polars panics at a stream without columns
+    return int(_open(file, columns=[0]).select(pl.len()).collect().item()) if _read_columns(file) else 0
 
 
 def _read_source(source: Source, file: Path) -> pl.DataFrame:

@@ -245,7 +245,7 @@ def _change_frame(frame: pl.DataFrame, choices: Choices) -> pl.DataFrame:
         lambda: frame.with_columns(pl.lit(value).alias(column)),
         lambda: frame.with_columns(pl.lit(None, dtype).alias(column)),
         lambda: frame.with_columns(pl.col(column).cast(dtype, strict=False)),
-        lambda: frame.clear() if choices.below(2) else pl.concat([frame, frame]),
+        lambda: choices.pick([frame.clear(), pl.DataFrame(), pl.concat([frame, frame])]),
     ]
     try:
         return choices.pick(changes)()

@@ -170,6 +170,12 @@ def test_more_rows_than_bytes_are_no_table(tmp_path: Path) -> None:
         read_report(folder)
 
 
+def test_a_table_without_columns_has_no_rows(tmp_path: Path) -> None:
+    folder = write_folder(write_export(tmp_path / "a.sqlite", _cuda_tables()), tmp_path / "a_arrow", "stream")
+    pl.DataFrame().write_ipc_stream(folder / "CUPTI_ACTIVITY_KIND_RUNTIME.arrow")
+    assert read_report(folder)["calls"].is_empty()
+
+
 def _cuda_tables() -> dict[str, list[Row]]:
     high = PROCESS | (254 << 56) - (1 << 64)  # host 254: negative as SQLite has it
     return {
