@@ -242,11 +242,12 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
     """
     name = Path(reports[0]).resolve().stem if Path(reports[0]).exists() and not reports[1:] else "run"
     page, trace = Path(f"{name}.html"), Path(f"{name}.pftrace")
-    check_output(trace, force=force)
-    written = run_with_progress(nsys_pp.report, reports, page, trace=trace, force=force, **options)
+    check_output(page, force=force)
     with warnings.catch_warnings():  # the page's are the same
         warnings.simplefilter("ignore")
+        # first, as it reads all of each part
         merged = run_with_progress(nsys_pp.merge, reports, trace, force=force, **options)
+    written = run_with_progress(nsys_pp.report, reports, page, trace=trace, force=force, **options)
     log_notes(written.notes)
     counts = {"report": merged.reports, "machine": merged.machines, "GPU": merged.gpus, "step": written.steps}
     log(", ".join(format_count(count, noun) for noun, count in counts.items()), event="run")
@@ -254,7 +255,7 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
     log_output(f"Wrote {page} with the evidence, and {trace}: `nsys-pp open {trace}`.", page, trace)
     log_verdict(written.verdict)
     _open(page, is_opened=is_opened and has_screen() and sys.stdout.isatty())
-    end_with(written)
+    end_with(merged)
 
 
 @command(

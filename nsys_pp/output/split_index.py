@@ -16,6 +16,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from nsys_pp.errors import describe_path
+from nsys_pp.output.tables.text import clean
 from nsys_pp.units import format_bytes, format_count
 
 INDEX = "index.html"
@@ -105,7 +106,7 @@ def write_index(path: Path, *, overview: SplitFile, files: Sequence[SplitFile], 
         files: Traces in the folder of the page, in order.
         unit: Unit of division: "machine", "rank" or "step".
     """
-    name = escape(describe_path(overview.path.name))
+    name = escape(clean(describe_path(overview.path.name)))
     rows = [
         _row(
             overview,
@@ -162,13 +163,13 @@ def format_numbers(numbers: Iterable[int]) -> str:
 def _row(file: SplitFile, address: str, title: str) -> str:
     is_short = len(file.machines) <= _MAX_MACHINES
     cells = [
-        escape(", ".join(file.machines)) if is_short else format_count(len(file.machines), "machine"),
+        escape(clean(", ".join(file.machines))) if is_short else format_count(len(file.machines), "machine"),
         format_numbers(file.ranks),
         format_numbers(file.steps),
         "" if file.slice_count is None else f"{file.slice_count:,}",
         format_bytes(file.size_bytes),
     ]
-    link = f'<th scope="row"><a href="{escape(address)}">{escape(title)}</a></th>'
+    link = f'<th scope="row"><a href="{escape(address)}">{escape(clean(title))}</a></th>'
     return f"<tr>{link}{''.join(f'<td{_number(at > 2)}>{cell}</td>' for at, cell in enumerate(cells))}</tr>"
 
 

@@ -151,9 +151,16 @@ def explain_sqlite(path: Path, error: sqlite3.Error) -> ReportError:
     code = result_code(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return busy_error(path)
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR):
+    if code in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_INTERRUPT,
+    ):
         return damaged_error(path)
-    return ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0].rstrip('. ')}")
+    return ReportError(
+        f"`{path}` cannot be read: {str(error).splitlines()[0].rstrip('. ')}", damaged_error(path).hint
+    )
 
 
 def _stat(path: Path) -> os.stat_result:

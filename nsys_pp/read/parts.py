@@ -295,7 +295,7 @@ def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
     values = msgspec.json.decode(archive.read(FACTS_MEMBER))
     if values["format"] != FORMAT:
         raise ReportError(
-            f"`{path}` was made by nsys-pp {values['made_by']} (format {values['format']});"
+            f"`{path}` was made by nsys-pp {values['made_by']!s:.20} (format {values['format']!s:.20});"
             f" this is nsys-pp {version}, which reads format {FORMAT}",
             EXTRACT_AGAIN,
         )

@@ -548,10 +548,11 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
     rows = zip(*(text.fill_null("").to_list() for text in texts), key.to_list(), kind.to_list(), strict=True)
     programs = []
     for name, column, declared, at, of in rows:
-        name, column = (SPELLINGS.get(word.lower(), word) for word in (name, column))
+        # bytes, as SQLite has no other letters in two cases
+        name, column = (SPELLINGS.get(word.encode().lower().decode(), word) for word in (name, column))
         if of == 0:  # others are generated, hidden, or have a default that may be the value of each row
             catalog.setdefault(name, []).append(column)
-        elif {name.lower(), column.lower()} <= SPELLINGS.keys():
+        elif {name, column} <= {*SPELLINGS.values()}:
             programs.append(f"{name}.{column}")
         if column.lower() == ROW_ID:
             without_row_ids.add(name)
@@ -562,7 +563,7 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
         f" WHERE type IN ('table', 'view') AND NOT ({STORED})",
         "t",
     ).columns
-    programs += [name for name in others if name is not None and name.lower() in SPELLINGS]
+    programs += [name for name in others if name is not None and name.encode().lower().decode() in SPELLINGS]
     recorded = name_recorded(catalog)
     sources = [*plan_sources(catalog, need, has_row_id=True)]
     names = {*recorded.values(), STRINGS_TABLE, *(source.name for source in sources)}

@@ -34,6 +34,7 @@ from nsys_pp.read.files import (
     check_database,
     connect_plainly,
     damaged_error,
+    explain_sqlite,
     limit_steps,
     quote_name,
 )
@@ -333,8 +334,10 @@ def scrub_report(
     raw = replace_texts(raw, pseudonyms)
     write_database(target, raw)
     assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
-    written = {name.lower() for name in list_tables(target)}
-    others = [name for name in list_tables(path) if name.lower() not in written]
+    written = {
+        name.encode().lower() for name in list_tables(target)
+    }  # bytes: names are equal in ASCII's cases
+    others = [name for name in list_tables(path) if name.encode().lower() not in written]
     if copied := [name for name in keep_tables if name in others]:
         copy_tables(path, target, copied)
         listed = ", ".join(f"`{name}`" for name in copied)
@@ -593,11 +596,13 @@ def list_texts(path: Path) -> set[bytes]:
             for table, columns in list_columns(connection).items():
                 for name in map(quote_name, columns):
                     limit_steps(connection, path)
-                    query = f"SELECT DISTINCT CAST({name} AS BLOB) FROM {quote_name(table)}"
-                    rows = connection.execute(f"{query} WHERE typeof({name}) IN ('text', 'blob')")
-                    texts.update(value for (value,) in rows)
-    except sqlite3.Error:
-        raise damaged_error(path) from None
+                    query = (
+                        f"SELECT DISTINCT CAST({name} AS BLOB) COLLATE BINARY FROM {quote_name(table)}"
+                        f" WHERE typeof({name}) IN ('text', 'blob')"
+                    )
+                    texts.update(value for (value,) in connection.execute(query))
+    except sqlite3.Error as error:
+        raise explain_sqlite(path, error) from None
     return texts - {b""}
 
 
@@ -661,5 +666,5 @@ def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
                 if table in FACT_TABLES and {"name", "value"} <= {*columns}:
                     query = f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {quote_name(table)}"
                     yield from (row for row in connection.execute(query) if None not in row)
-    except sqlite3.Error:
-        raise damaged_error(path) from None
+    except sqlite3.Error as error:
+        raise explain_sqlite(path, error) from None

@@ -157,12 +157,12 @@ def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
     old = rewritten(
         part,
         tmp_path / "x.nspart",
-        lambda facts: facts.update(format=FORMAT + 1, made_by="9.1", encoded={"new": 1}),
+        lambda facts: facts.update(format=FORMAT + 1, made_by="9.1" * 99, encoded={"new": 1}),
     )
     with pytest.raises(ReportError) as refused:
         nsys_pp.merge([old], tmp_path / "run.pftrace")
     assert refused.value.message == (
-        f"`{old}` was made by nsys-pp 9.1 (format {FORMAT + 1}); this is nsys-pp {version('nsys-pp')}, which reads format {FORMAT}"
+        f"`{old}` was made by nsys-pp 9.19.19.19.19.19.19. (format {FORMAT + 1}); this is nsys-pp {version('nsys-pp')}, which reads format {FORMAT}"
     )
     assert refused.value.hint == "extract it again from its report"
 
@@ -375,6 +375,21 @@ def test_a_block_that_cannot_be_decompressed(parts: list[Path], without_one: byt
 
     hostile = rewrite(parts[1], tmp_path / "rank1.nspart", change)
     _assert_left_out(parts, hostile, tmp_path / "run.pftrace", without_one)
+
+
+@pytest.mark.filterwarnings("ignore:of 4 ranks")
+def test_a_run_with_such_a_part_has_no_page(
+    parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hostile = rewrite(
+        parts[1],
+        tmp_path / "rank1.nspart",
+        lambda members: _break_blocks(members, b"\xff" * 8, skipped=20),
+    )
+    assert "is damaged" in call(parts[0], hostile).stderr
+    assert [*tmp_path.iterdir()] == [hostile]
+    assert call(parts[0], hostile, parts[2], "--keep-going").code == 3
 
 
 def _assert_left_out(parts: list[Path], hostile: Path, output: Path, without_one: bytes) -> None:

@@ -180,6 +180,13 @@ def test_other_tables_are_kept_on_request(tmp_path: Path) -> None:
             ["ALTER TABLE StringIds RENAME TO e", "ALTER TABLE e RENAME TO stringids"],
             id="name in lower case",
         ),
+        pytest.param(
+            [
+                "PRAGMA writable_schema = ON",
+                "UPDATE sqlite_master SET sql = replace(sql, 'TEXT', 'TEXT COLLATE odd') WHERE name = 'StringIds'",
+            ],
+            id="unknown collation",
+        ),
     ],
 )
 def test_an_odd_report_is_copied(tmp_path: Path, statements: list[str]) -> None:

@@ -81,7 +81,7 @@ def quote_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if os.environ.get("NSYS_PP_CSV") == "raw":
         return frame
-    return frame.with_columns(pl.col(pl.String).str.replace(r"^[=+\-@\t\r]", "'${0}"))
+    return frame.with_columns(pl.col(pl.String).str.replace(r"^[=+\-@\t\r\n＝＋－＠]", "'${0}"))
 
 
 def format_json(content: Content) -> str:
