@@ -307,15 +307,23 @@ def _build_rule(
     """
     if not entry["pattern"]:
         raise NsysPPError(f"{where} has an empty expression", f"no name matches it; {_HINT}")
-    groups = _GROUP.findall(entry["pattern"])
+    for key in () if is_checked else ("pattern", "domain", "category"):
+        if key in entry:
+            _check_expression(entry[key], where)
+    groups = (
+        _GROUP.findall(entry["pattern"])
+        if is_checked
+        else [
+            name
+            for name in pl.Series([""]).str.extract_groups(entry["pattern"]).struct.fields
+            if not name.isdigit()
+        ]
+    )
     if unknown := [name for name in groups if name not in allowed]:
         raise NsysPPError(
             f"{where} has the unknown group `{unknown[0]}`",
             f"expected: {', '.join(allowed)}; groups without a name are ignored",
         )
-    for key in () if is_checked else ("pattern", "domain", "category"):
-        if key in entry:
-            _check_expression(entry[key], where)
     return Rule(groups=tuple(groups), **{**entry, "pattern": to_ascii(entry["pattern"])})
 
 
@@ -663,11 +671,11 @@ def split_names(named_jobs: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         for first, second in (halves, halves[::-1]):
             pattern = anchor_pattern(f"(?:{first})[_;,+& ]*(?:{second})")
             matched = frame.filter(pl.col("name").str.contains(pattern))
-            groups = [name for name in _GROUP.findall(pattern) if name in HALVES]
+            named = [f"send_{name}" for name in send.groups] + [f"receive_{name}" for name in receive.groups]
             values = pl.col("name").str.extract_groups(pattern)
             matches.append(
                 matched.with_columns(
-                    *(cast_numbers(values.struct.field(name)) for name in groups),
+                    *(cast_numbers(values.struct.field(name)) for name in named if name in HALVES),
                     send_direction=pl.lit(send.direction, DIRECTION),
                     receive_direction=pl.lit(receive.direction, DIRECTION),
                 )

@@ -28,6 +28,7 @@ from nsys_pp.training.names import (
     name_jobs,
     name_operators,
     name_steps,
+    parse_step_rule,
     split_names,
 )
 from tests.training.expected_training import fill_columns, read_events
@@ -349,6 +350,10 @@ def test_unknown_presets_are_an_error() -> None:
     with pytest.raises(NsysPPError, match="neither a preset nor a file") as error:
         load_preset("megatorn")
     assert "megatron" in (error.value.hint or "")
+
+
+def test_a_group_inside_a_class_is_none() -> None:
+    assert parse_step_rule("[(?P<step>x]+").groups == ()
 
 
 @pytest.mark.parametrize(
