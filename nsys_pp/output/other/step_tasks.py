@@ -19,7 +19,7 @@ import re
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -126,7 +126,7 @@ def write_step_tasks(
 ) -> list[ExportedFile]:
     """Write `StepTaskInfo` of each report, into copies or in place.
 
-    A copy appears whole or not at all. In place, a report has either the whole new table or its previous
+    All copies appear, or none. In place, a report has either the whole new table or its previous
     content; an existing table is replaced. No report is changed before all are checked.
 
     Args:
@@ -146,16 +146,16 @@ def write_step_tasks(
     """
     targets = plan_step_tasks(folder, inputs=[source for source, _ in reports], force=force)
     done = []
-    with make_folders({target.parent for target in targets}):
+    with make_folders({target.parent for target in targets}), ExitStack() as all_or_none:
         for (source, jobs), target in zip(reports, targets, strict=True):
             tasks = describe_step_tasks(training, jobs)
             if folder is None:
                 with translate_errors(source):
                     add_table(source, tasks)
             else:
-                with replace_file(target, force=force, copied_from=source) as copy:
-                    copy_report(source, copy)
-                    add_table(copy, tasks, copied_from=source)
+                copy = all_or_none.enter_context(replace_file(target, force=force, copied_from=source))
+                copy_report(source, copy)
+                add_table(copy, tasks, copied_from=source)
             done.append(ExportedFile(path=target, row_count=len(tasks), source=source))
     return done
 
@@ -342,11 +342,10 @@ def write_rank_databases(training: Training, folder: Path, *, force: bool) -> li
     jobs = training.jobs.with_columns(pl.col(name).alias(f"report_{name}") for name in TIMES)
     tasks = describe_step_tasks(training, jobs)
     written, planned = [], plan_rank_databases(training, folder, force=force)
-    with make_folders({path.parent for _, path in planned}):
+    with make_folders({path.parent for _, path in planned}), ExitStack() as all_or_none:
         for rank, path in planned:
             own = tasks.filter(rank=rank)
-            with replace_file(path, force=force) as target:
-                add_table(target, own, copied_from=path)
+            add_table(all_or_none.enter_context(replace_file(path, force=force)), own, copied_from=path)
             written.append(ExportedFile(path=path, row_count=len(own)))
     return written
 
