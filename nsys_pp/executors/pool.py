@@ -188,9 +188,9 @@ class _Pool(Struct):
         process = _SPAWN.Process(target=_serve, args=(theirs, self.work), daemon=True)
         # an interrupt of this thread would leave half a process, with a traceback
         with ThreadPoolExecutor(1) as starter:
-            starter.submit(_start_without_interrupts, process).result()
+            starter.submit(_start_without_interrupts, process, ours, self.idle).result()
         theirs.close()
-        return ours, process
+        return self.idle.popitem()
 
     def _receive(self, connection: Connection) -> Iterator[Outcome]:
         """Receive an outcome; none where the process was killed and its item is retried."""
@@ -288,8 +288,10 @@ def _share_cores(processes: int) -> Iterator[None]:
             os.environ[_THREADS_VARIABLE] = before
 
 
-def _start_without_interrupts(process: BaseProcess) -> None:
-    """Start a process that ignores Ctrl-C; the parent process ends it."""
+def _start_without_interrupts(
+    process: BaseProcess, connection: Connection, idle: dict[Connection, BaseProcess]
+) -> None:
+    """Start a process that ignores Ctrl-C, and list it: the parent process ends it."""
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
         from multiprocessing import resource_tracker
 
@@ -297,3 +299,4 @@ def _start_without_interrupts(process: BaseProcess) -> None:
         # of this thread only, whose mask the process inherits
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     process.start()
+    idle[connection] = process  # here, as the other thread may be interrupted before it knows
