@@ -113,7 +113,7 @@ def missing_error(path: Path) -> ReportError:
     """Build the error for a file that does not exist; the hint has the most similar name of its folder."""
     names: dict[str, str] = {}
     with suppress(OSError):  # the folder may be missing, too
-        names = {name.lower(): name for name in os.listdir(path.parent)}
+        names = {name.lower(): name for name in os.listdir(path.parent) if name != path.name}
     near = get_close_matches(path.name.lower(), names, n=1)
     hint = f"did you mean `{path.with_name(names[near[0]])}`?" if near else "check the name and the folder"
     return ReportError(f"`{path}` does not exist", hint)

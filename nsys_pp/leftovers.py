@@ -79,7 +79,8 @@ def sweep_folder(folder: Path) -> None:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = _MARK.fullmatch(entry.name)
-            if match is not None and _is_left(entry, match):
+            # in a folder that is shared, others may have put anything
+            if match and entry.stat(follow_symlinks=False).st_uid == os.geteuid() and _is_left(entry, match):
                 _remove(entry)
 
 
@@ -137,7 +138,8 @@ def _move_back(temporary: Path) -> None:
     There is no system call that replaces one folder by another.
     """
     aside = temporary / MOVED_ASIDE
-    for output in [*aside.iterdir()] if aside.is_dir() else []:
+    # a link is none of ours, and leads elsewhere
+    for output in [*aside.iterdir()] if aside.is_dir() and not aside.is_symlink() else []:
         place = temporary.parent / output.name
         if not os.path.lexists(place):
             os.rename(output, place)

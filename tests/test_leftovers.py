@@ -67,6 +67,18 @@ def test_files_of_other_machines_are_left_for_a_day(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
+def test_a_link_among_leftovers_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    left = tmp_path / "job" / ".a.nsys-pp-0123456789-1-1-x"
+    left.mkdir()
+    (left / leftovers.MOVED_ASIDE).symlink_to(tmp_path / "other")
+    os.utime(left, (0, 0))
+    leftovers.sweep_folder(tmp_path / "job")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "job", "other"]
+
+
 def test_a_folder_that_cannot_be_listed_is_no_error(tmp_path: Path) -> None:
     leftovers.sweep_folder.__wrapped__(tmp_path / "absent")
 

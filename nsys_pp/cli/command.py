@@ -312,8 +312,8 @@ class SectionCommand(click.Command):
             options["offsets"] = dict(options["offsets"])
         if "-" in options.get("reports", ()):
             text = sys.stdin.read(_MOST_LETTERS)
-            if len(text) == _MOST_LETTERS:
-                raise click.UsageError("standard input is no list of reports: it has 64 million letters")
+            if len(text) == _MOST_LETTERS or "\0" in text:
+                raise click.UsageError("standard input is no list of reports, one a line of up to 64 MB")
             listed = [line for line in text.splitlines() if line.strip()]
             options["reports"] = (*(name for name in options["reports"] if name != "-"), *listed)
             if not options["reports"]:

@@ -357,11 +357,11 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     if result is not None:
         from nsys_pp.output.files import check_output, replace_file
 
-        output = options.get("output")
-        if result.suffix != ".json":
-            raise click.UsageError(f"invalid `--result {result}`; expected a .json file")
-        if output is not None and output.absolute() == result.absolute():
-            raise click.UsageError(f"`--result` and `-o` are the same file `{result}`")
+        is_output = result.absolute() == Path(options.get("output") or "").absolute()
+        if result.suffix != ".json" or is_output or (result.is_file() and not _is_result(result)):
+            raise click.UsageError(
+                f"invalid `--result {result}`; expected a .json file other than `-o`, new or of `--result`"
+            )
         check_output(result, force=True)
     warnings.showwarning = lambda message, *_, **__: log_notes([str(message)])  # the group restores it
     raised: BaseException | None = None
@@ -393,6 +393,11 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
         log(ending.message or "", event="error", level="error", facts={"hint": ending.hint})
         ctx.exit(ending.status)
     raise raised
+
+
+def _is_result(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(30) in (b"", b'{\n  "schema": "nsys-pp/result/')
 
 
 def _name_options(ctx: click.Context, error: BaseException) -> BaseException:

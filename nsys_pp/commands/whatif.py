@@ -97,8 +97,8 @@ def whatif(
     check_keywords(options, StepOptions)
     if schedule is not None:
         check_choice("schedule", schedule, SCHEDULES)
-    if micro_batches is not None and (not isinstance(micro_batches, int) or micro_batches < 1):
-        raise OptionError("micro_batches", f"invalid number {micro_batches!r}; expected 1 or more")
+    if micro_batches is not None and not (isinstance(micro_batches, int) and 1 <= micro_batches <= 10_000):
+        raise OptionError("micro_batches", f"invalid number {micro_batches!r}; expected 1 to 10,000")
     question = Question(
         heal=(heal,) if isinstance(heal, str) else tuple(heal),
         scale=(scale,) if isinstance(scale, str) else tuple(scale),

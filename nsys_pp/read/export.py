@@ -24,9 +24,9 @@ _EXPORT = re.compile(r".+-[0-9a-f]{16}-[0-9a-f]+-[0-9a-f]+(?:-[0-9a-f]{8})?\.sql
 def find_cache() -> Path:
     """Find the folder of the cache: `$NSYS_PP_CACHE`, else `nsys-pp` among the user's caches."""
     if named := os.environ.get(VARIABLE):
-        return Path(named)
+        return Path(named).absolute()  # nsys runs in it
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "nsys-pp"
+    return (Path(base).absolute() if base else Path.home() / ".cache") / "nsys-pp"
 
 
 def make_cache() -> Path:
@@ -113,7 +113,7 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     """
     folder = find_cache()
     # a readable name, the whole path, since many reports share a name, and the state of the report
-    start = f"{report.stem}-{hashlib.sha256(os.fsencode(report.resolve())).hexdigest()[:16]}-"
+    start = f"{report.stem[:40]}-{hashlib.sha256(os.fsencode(report.resolve())).hexdigest()[:16]}-"
     state = f"{start}{_read_state(report)}"
     try:
         program = find_nsys(nsys, report)
@@ -167,7 +167,7 @@ def find_nsys(nsys: str | Path | None, report: Path) -> str:
     named = str(nsys) if nsys is not None else os.environ.get(_NSYS_VARIABLE, "")
     found = shutil.which(named or "nsys")
     if found is not None:
-        return found
+        return os.path.abspath(found)  # it runs in another folder
     if named:
         raise NsysNotFoundError(
             f"`{named}` is not a program that can be run, and `{report}` must be exported first",

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Lock, Timer
+from threading import TIMEOUT_MAX, Lock, Timer
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -327,7 +327,7 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
                 tables = connection.execute(f"SELECT t.name FROM sqlite_master AS t WHERE {STORED}")
                 arguments = [quote_name(name) for (name,) in tables if name not in programs]
             connection.set_progress_handler(lambda: 0, STEPS)  # that looks at the interrupt
-            timer = Timer(time_limit_s, connection.interrupt)
+            timer = Timer(min(time_limit_s, TIMEOUT_MAX), connection.interrupt)
             timer.daemon = True
             timer.start()
             try:

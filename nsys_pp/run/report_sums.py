@@ -692,6 +692,5 @@ def read_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: s
 
 
 def _read_frames(path: Path, *names: str) -> list[pl.DataFrame]:
-    """Read frames of a part; those that it lacks are empty."""
     frames = read_part(path, (), version=version("nsys-pp"), optional=names).frames
     return [frames.get(name, PART_FRAMES[name].to_frame()) for name in names]

@@ -583,11 +583,16 @@ def _match_names(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str,
 
     Names without a rule are left out.
 
-    One expression that joins all rules removes most names first.
+    One expression that joins all rules removes most names first; none, where it would be too large.
     """
     schema = {"key": pl.UInt32, "rule": pl.UInt32, **dict.fromkeys(groups, pl.String)}
     parts = [pl.DataFrame(schema=schema)]
-    is_wanted = contains(join_patterns([rule.pattern for rule in rules])) if rules else pl.lit(value=False)
+    is_wanted = (
+        pl.col("name")
+        .cast(pl.String)
+        .str.contains(join_patterns([rule.pattern for rule in rules]), strict=False)
+        .fill_null(value=True)
+    )
     rest = keys.with_row_index("key").filter(is_wanted).with_columns(pl.col(_KEYS).cast(pl.String))
     for number, rule in enumerate(rules):
         if rest.is_empty():

@@ -147,11 +147,21 @@ def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
     assert found["peak_memory_bytes"]["largest_worker"] > 10_000_000
 
 
+def test_a_result_replaces_no_other_file(tmp_path: Path) -> None:
+    report = Path(shutil.copy(RANK0, tmp_path))
+    link = tmp_path / "run.json"
+    link.symlink_to(report)
+    assert "invalid `--result" in call("info", report, "--result", link).stderr
+    assert report.read_bytes() == RANK0.read_bytes()
+    for _ in range(2):
+        succeed("info", report, "--result", tmp_path / "own.json")
+
+
 def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     broken = tmp_path / "x.sqlite"
     broken.write_bytes(RANK0.read_bytes()[:20_000])
-    result.write_text("of the run before")
+    assert call("info", RANK0, "--result", result).code == 0
     done = call("merge", broken, "-o", tmp_path / "run.pftrace", "--result", result)
     assert_refused(done, "is truncated")
     found = read(result)

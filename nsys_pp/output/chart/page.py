@@ -45,6 +45,7 @@ from nsys_pp.output.chart.content import (
     used_kinds,
 )
 from nsys_pp.output.colors import HATCH_PX, HATCHES, color_of, kind_looks
+from nsys_pp.output.tables.text import clean
 
 _SCRIPTS = (
     "columns",
@@ -87,7 +88,7 @@ def split_page(title: str) -> tuple[str, str]:
         NsysPPError: Bokeh is not installed.
     """
     parts = {
-        "title": html.escape(title),
+        "title": html.escape(clean(title)),
         "style": read_page_file("page.css"),
         "library": _library(),
         "script": wrap_scripts([read_page_file(f"{name}.js") for name in _SCRIPTS]),
