@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -138,15 +139,14 @@ def load_preset(preset: str) -> Preset:
         NsysPPError: Neither a preset nor a file has this name, or the file is invalid.
     """
     built_in = {each.name: each for each in list_presets()}
-    path = Path(preset)
     if preset in built_in:
         return built_in[preset]
-    if not path.is_file():
+    if not os.path.isfile(preset):  # False also for what is no name of a file
         raise NsysPPError(
             f"`{preset}` is neither a preset nor a file of rules",
             f"the presets are {', '.join(built_in)}",
         )
-    return _read(path)
+    return _read(Path(preset))
 
 
 @cache

@@ -510,8 +510,7 @@ ODD: tuple[Work, ...] = (
 )
 
 
-_REPORT, _COMPARE = ODD[len(WHOLE) + 1 :][:2]
-OF_PARTS: tuple[Work, ...] = (merge, pipeline, summarise, align, chart, _REPORT, _COMPARE)
+OF_PARTS: tuple[Work, ...] = (merge, pipeline, summarise, align, chart)
 
 
 _SOUND = (

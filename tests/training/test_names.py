@@ -352,6 +352,11 @@ def test_unknown_presets_are_an_error() -> None:
     assert "megatron" in (error.value.hint or "")
 
 
+def test_a_name_that_is_too_long_for_a_file_is_no_preset() -> None:
+    with pytest.raises(NsysPPError, match="neither a preset nor a file"):
+        load_preset("x" * 300)
+
+
 def test_a_group_inside_a_class_is_none() -> None:
     assert parse_step_rule("[(?P<step>x]+").groups == ()
 
