@@ -295,7 +295,10 @@ def pipeline(
     has_work = any(work.values())
     of_tables = "names devices flops_per_step model"
     if explain_jobs:
-        refuse_given(f"{of_tables} steptask in_place", "`--explain-jobs` shows names of ranges only")
+        refuse_given(
+            f"{of_tables} steptask in_place{' format' * (format in EXPORTERS)}",
+            "`--explain-jobs` shows names of ranges only",
+        )
         _explain_jobs(reports, output, format, rows, options)
     elif steptask is not None or in_place:
         flag = "--in-place" if steptask is None else "--steptask"

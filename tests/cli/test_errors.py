@@ -342,6 +342,7 @@ USAGE = {
         --steptask x --table steps => omit `--table`
         --explain-jobs --model layers=2 => omit `--model`
         --explain-jobs --steptask x => omit `--steptask`
+        --explain-jobs --format svg -o run.svg => omit `--format`
         --in-place -o x.csv => omit `-o`
         --in-place --json => omit `--json`
         --in-place --keep-going => `--keep-going` is not available
