@@ -313,7 +313,7 @@ class SectionCommand(click.Command):
         if "-" in options.get("reports", ()):
             text = sys.stdin.read(_MOST_LETTERS)
             if len(text) == _MOST_LETTERS or "\0" in text:
-                raise click.UsageError("standard input is no list of reports, one a line of up to 64 MB")
+                raise click.UsageError("standard input is no list of reports: one a line, 64 MB at most")
             listed = [line for line in text.splitlines() if line.strip()]
             options["reports"] = (*(name for name in options["reports"] if name != "-"), *listed)
             if not options["reports"]:

@@ -255,7 +255,7 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
     log_output(f"Wrote {page} with the evidence, and {trace}: `nsys-pp open {trace}`.", page, trace)
     log_verdict(written.verdict)
     _open(page, is_opened=is_opened and has_screen() and sys.stdout.isatty())
-    end_with(merged)
+    end_with(merged if merged.skipped else written)
 
 
 @command(

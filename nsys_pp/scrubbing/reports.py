@@ -334,9 +334,8 @@ def scrub_report(
     raw = replace_texts(raw, pseudonyms)
     write_database(target, raw)
     assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
-    written = {
-        name.encode().lower() for name in list_tables(target)
-    }  # bytes: names are equal in ASCII's cases
+    # bytes, as SQLite has no other letters in two cases
+    written = {name.encode().lower() for name in list_tables(target)}
     others = [name for name in list_tables(path) if name.encode().lower() not in written]
     if copied := [name for name in keep_tables if name in others]:
         copy_tables(path, target, copied)
