@@ -1,4 +1,4 @@
-"""Names of rows (`NAME`), whose distinct texts are decoded and matched once.
+"""Names of rows (`NAME`), whose distinct texts are decoded and matched once, and expressions for names.
 
 Arrays stand for rows as in `columns.py`.
 """
@@ -13,6 +13,10 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, gather, numbers
 from nsys_pp.arrays.types import Bools, Int64s
+
+# Classes of Unicode digits and letters make expressions many times slower.
+_ASCII = {"d": "[0-9]", "w": "[0-9A-Za-z_]"}
+_CLASS = re.compile(r"(?<!\\)((?:\\\\)*)\\([dw])")
 
 
 class Names(Struct, frozen=True):
@@ -52,3 +56,31 @@ def natural_key(text: str) -> list[tuple[str, int]]:
     ['node2', 'node10']
     """
     return [(word, int(number or -1)) for word, number in _WORDS.findall(text)]
+
+
+def check_pattern(pattern: str) -> list[str]:
+    """Check that polars can use an expression; it searches in time that is proportional to a name's length.
+
+    Returns:
+        Its groups in order; those without a name have their number.
+
+    Raises:
+        ValueError: polars cannot use it.
+    """
+    try:
+        pattern.encode()  # of a command line, it may have bytes that are no characters
+        return pl.Series([""]).str.extract_groups(pattern).struct.fields
+    except UnicodeEncodeError:
+        raise ValueError(f"invalid regular expression {pattern!r}: not UTF-8") from None
+    except pl.exceptions.ComputeError as error:
+        reason = str(error).splitlines()[-1].rpartition("error: ")[2].rstrip(".")
+        raise ValueError(f"invalid regular expression `{pattern}`: {reason}") from None
+
+
+def to_ascii(pattern: str) -> str:
+    r"""Replace `\d` and `\w` by ASCII digits and letters.
+
+    >>> to_ascii(r"F\d+_[\w.]+")
+    'F[0-9]+_[[0-9A-Za-z_].]+'
+    """
+    return _CLASS.sub(lambda match: match[1] + _ASCII[match[2]], pattern)

@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.names import to_ascii
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import FAMILY, KERNEL_FAMILIES
 from nsys_pp.frames.conform import conform
 
 # names are ASCII nearly always; classes of Unicode take longer to compile and to search
-_ASCII = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]"}
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -85,17 +85,6 @@ def read_inner_names() -> tuple[InnerName, ...]:
         for file in _read_files()
         for entry in file.get("inner", ())
     )
-
-
-def to_ascii(pattern: str) -> str:
-    r"""Replace `\d` and `\w` by ASCII digits and letters.
-
-    >>> to_ascii(r"sm\d+_\w+")
-    'sm[0-9]+_[0-9A-Za-z_]+'
-    """
-    for escape, letters in _ASCII.items():
-        pattern = pattern.replace(escape, letters)
-    return pattern
 
 
 @cache

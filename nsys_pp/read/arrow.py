@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import re
 import struct
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -129,6 +131,26 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     Raises:
         ReportError: A table cannot be read.
     """
+    _try_apart(path, f"_read_directory(path, {need!a})")
+    return _read_directory(path, need)
+
+
+def _try_apart(path: Path, call: str) -> None:
+    """Read in another process first: at some damaged tables polars does not raise, but ends its process."""
+    code = f"import pathlib, sys; sys.path = {sys.path!a}; path = pathlib.Path({str(path)!a})\n"
+    code += f"from nsys_pp.read.arrow import _read_directory, _read_whole\n{call}"
+    command = [sys.executable, "-I", "-c", code]  # without the working directory among its modules
+    status = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    ).returncode
+    if status not in (0, 1):  # 1: an error, which reading it here raises, too
+        raise ReportError(
+            f"`{path}` cannot be read: polars stopped with status {status} at one of its tables",
+            "copy it again, or export the report again; sound tables need more memory than there is",
+        )
+
+
+def _read_directory(path: Path, need: frozenset[Group]) -> RawReport:
     files = list_table_files(path)
     catalog = {name: _with_file(file, _read_columns) for name, file in files.items()}
     recorded = name_recorded(catalog)
@@ -165,13 +187,18 @@ def list_table_files(path: Path) -> dict[str, Path]:
     return {file.stem: file for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES}
 
 
-def read_whole_table(file: Path) -> pl.DataFrame:
-    """Read all columns of a table of an exported folder.
+def read_whole_tables(path: Path) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Read all tables of an exported folder, each with its name and all columns.
 
     Raises:
-        ReportError: It cannot be read.
+        ReportError: A table cannot be read.
     """
-    return _with_file(file, _read_table)
+    _try_apart(path, "for _ in _read_whole(path): pass")
+    return _read_whole(path)
+
+
+def _read_whole(path: Path) -> Iterator[tuple[str, pl.DataFrame]]:
+    return ((name, _with_file(file, _read_table)) for name, file in list_table_files(path).items())
 
 
 def _read_table(

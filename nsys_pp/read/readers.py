@@ -20,7 +20,7 @@ from nsys_pp.errors import ReportError, missing_error
 from nsys_pp.frames.part import FORMAT
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.frames.raw import Group, RawReport
-from nsys_pp.read.arrow import has_session, is_table_directory, read_table_directory
+from nsys_pp.read.arrow import has_session, is_table_directory, list_table_files, read_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexported
 from nsys_pp.read.files import check_database, unreadable_error
 from nsys_pp.read.parts import is_part, read_part
@@ -71,7 +71,7 @@ READERS: tuple[Reader, ...] = (
         suffixes=(),
         accepts=is_table_directory,
         read=lambda path, need, nsys: read_table_directory(path, need=need),
-        inspect=lambda path: read_table_directory(path, need=frozenset()),
+        inspect=list_table_files,  # the look into it takes a process
     ),
     Reader(
         suffixes=(".sqlite",),

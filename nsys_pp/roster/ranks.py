@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.names import natural_key
+from nsys_pp.arrays.names import check_pattern, natural_key
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.launchers import SLURM_TASK, Rank, find_rank
 from nsys_pp.frames.roster import FILE_ORDER, GPU_ORDER, MACHINE_ORDER, MOST_RANKS, Identity, ProcessDevice
@@ -34,11 +34,7 @@ def check_rank_pattern(pattern: str) -> str:
     Raises:
         ValueError: It is not a regular expression, or has no group.
     """
-    try:
-        expression = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"invalid regular expression `{pattern}`: {error}") from None
-    if not expression.groups:
+    if not check_pattern(pattern):
         raise ValueError(f"`{pattern}` has no group: enclose the number in parentheses, as in `rank(\\d+)`")
     return pattern
 
@@ -57,21 +53,21 @@ def read_ranks(paths: Mapping[int, Path], pattern: str) -> dict[int, int]:
         ValueError: It is not a regular expression, or has no group.
         NsysPPError: It matches no name, or its group is not a number.
     """
-    expression = re.compile(check_rank_pattern(pattern))
+    names = [path.name.encode(errors="replace").decode() for path in paths.values()]
+    matches = pl.Series(names, dtype=pl.String).str.extract(check_rank_pattern(pattern))
     ranks = {}
-    for report, path in paths.items():
-        match = expression.search(path.name)
-        if match is None or match[1] is None:
+    for (report, path), found in zip(paths.items(), matches, strict=True):
+        if found is None:
             continue
-        if not re.fullmatch(r"\d{1,9}", match[1]):
+        if not re.fullmatch(r"[0-9]{1,9}", found):
             raise NsysPPError(
-                f"`{pattern}` matches `{match[1]}` in `{path}`, not a rank",
+                f"`{pattern}` matches `{found}` in `{path}`, not a rank",
                 "the first group must match digits only, as in `rank(\\d+)`",
             )
-        ranks[report] = int(match[1])
+        ranks[report] = int(found)
         if ranks[report] >= MOST_RANKS:
             raise NsysPPError(
-                f"`{pattern}` matches {match[1]} in `{path}`, too large for a rank; expected 0 to "
+                f"`{pattern}` matches {found} in `{path}`, too large for a rank; expected 0 to "
                 f"{MOST_RANKS - 1:,}",
                 "the number may be that of a job: the first group must match the rank, as in `rank(\\d+)`",
             )

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
-import polars as pl
-
+from nsys_pp.arrays.names import check_pattern
 from nsys_pp.errors import OptionError
 from nsys_pp.options import OPTIONS, SHOW_KINDS, ClockMode
 from nsys_pp.progress import Progress
@@ -272,22 +271,7 @@ def parse_patterns(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
     """
     patterns = (value,) if isinstance(value, str) else tuple(value)
     for pattern in patterns:
-        try:
-            pattern.encode()  # of a command line, it may have bytes that are no characters
-            pl.Series([""]).str.contains(pattern)
-        except UnicodeEncodeError:
-            raise OptionError(option, f"invalid regular expression {pattern!r}: not UTF-8") from None
-        except pl.exceptions.ComputeError:
-            try:
-                re.compile(pattern)  # its messages are clearer than those of polars
-            except (re.error, OverflowError, RecursionError) as error:
-                raise OptionError(option, f"invalid regular expression {pattern!r}: {error}") from None
-            raise OptionError(
-                option,
-                f"unsupported regular expression {pattern!r}: look-around, back-references and huge "
-                "repetitions"
-                " are not available",
-            ) from None
+        _parse(option, check_pattern, pattern)
     return patterns
 
 

@@ -27,7 +27,7 @@ from nsys_pp.model import build_report
 from nsys_pp.model.contents import list_losses
 from nsys_pp.model.identity import RANK_THREAD
 from nsys_pp.read import read_report
-from nsys_pp.read.arrow import is_table_directory, list_table_files, read_whole_table
+from nsys_pp.read.arrow import is_table_directory, list_table_files, read_whole_tables
 from nsys_pp.read.files import (
     STORED,
     UNSTORED,
@@ -520,8 +520,8 @@ def list_folder_texts(path: Path) -> set[bytes]:
     """
     texts = {
         value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-        for file in list_table_files(path).values()
-        for column in read_whole_table(file)
+        for _, table in read_whole_tables(path)
+        for column in table
         for value in _as_texts(column).drop_nulls().unique()
     }
     return texts - {b""}
@@ -536,8 +536,7 @@ def copy_folder_tables(path: Path, connection: sqlite3.Connection, names: Collec
         ReportError: A table cannot be read.
         sqlite3.Error: The copy cannot be written.
     """
-    for name, file in list_table_files(path).items():
-        table = read_whole_table(file)
+    for name, table in read_whole_tables(path):
         if name in names and table.width:
             plain = table.select(_as_plain(column) for column in table)
             columns, places = ", ".join(map(quote_name, plain.columns)), ", ".join("?" * plain.width)

@@ -30,7 +30,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.intervals import find_parents as find_enclosing
 from nsys_pp.arrays.intervals import find_unmarked, has_marked_line
-from nsys_pp.arrays.names import list_names
+from nsys_pp.arrays.names import check_pattern, list_names, to_ascii
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.errors import NsysPPError, describe_path
@@ -60,13 +60,9 @@ _STEP_KEYS = ("pattern", "batch", "domain", "category")
 _FILE_KEYS = ("title", "signs", "suffix", "job", "step")
 EMITTED_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"  # what PyTorch's emit_nvtx appends to names
 
-# Classes of Unicode digits and letters make expressions many times slower.
-_ASCII = {"d": "[0-9]", "w": "[0-9A-Za-z_]"}
-_CLASS = re.compile(r"(?<!\\)((?:\\\\)*)\\([dw])")
 _GROUP = re.compile(r"(?<!\\)\(\?P?<([A-Za-z_]\w*)>")
 _UNNAMED = re.compile(r"(?<!\\)\((?!\?)")
 _LOOKS_LIKE_A_KIND = re.compile(r"\w+=")
-_REASON = re.compile(r"^(?:error: |regex error: (?!regex parse error))(.+)$", re.MULTILINE)
 _HINT = "see docs/presets.md for the format of rules"
 _MOST_BYTES = 1 << 20  # of a file of rules; some kB are usual
 _MOST_NUMBER = 1 << 40  # products of two numbers with those of lanes and jobs are below 2^63
@@ -215,15 +211,6 @@ def anchor_pattern(pattern: str) -> str:
     return f"^(?:{pattern})$"
 
 
-def to_ascii(pattern: str) -> str:
-    r"""Replace `\d` and `\w` by ASCII digits and letters.
-
-    >>> to_ascii(r"F\d+_[\w.]+")
-    'F[0-9]+_[[0-9A-Za-z_].]+'
-    """
-    return _CLASS.sub(lambda match: match[1] + _ASCII[match[2]], pattern)
-
-
 @cache
 def _read_common_steps() -> tuple[Rule, ...]:
     path = _FOLDER / f"{_COMMON}.toml"
@@ -307,18 +294,11 @@ def _build_rule(
     """
     if not entry["pattern"]:
         raise NsysPPError(f"{where} has an empty expression", f"no name matches it; {_HINT}")
-    for key in () if is_checked else ("pattern", "domain", "category"):
-        if key in entry:
-            _check_expression(entry[key], where)
-    groups = (
-        _GROUP.findall(entry["pattern"])
-        if is_checked
-        else [
-            name
-            for name in pl.Series([""]).str.extract_groups(entry["pattern"]).struct.fields
-            if not name.isdigit()
-        ]
-    )
+    groups = _GROUP.findall(entry["pattern"])
+    if not is_checked:
+        groups = [name for name in _list_groups(entry["pattern"], where) if not name.isdigit()]
+        for key in {"domain", "category"} & entry.keys():
+            _list_groups(entry[key], where)
     if unknown := [name for name in groups if name not in allowed]:
         raise NsysPPError(
             f"{where} has the unknown group `{unknown[0]}`",
@@ -327,21 +307,17 @@ def _build_rule(
     return Rule(groups=tuple(groups), **{**entry, "pattern": to_ascii(entry["pattern"])})
 
 
-def _check_expression(pattern: str, where: str) -> None:
-    """Check that the engine compiles an expression: by itself, to refuse `a)(b`, and anchored."""
+def _list_groups(pattern: str, where: str) -> list[str]:
+    """List the groups of an expression, which is compiled by itself, to refuse `a)(b`, and anchored."""
     try:
-        pattern.encode()  # of a command line, it may have bytes that are no characters
-        for checked in (pattern, anchor_pattern(pattern)):
-            pl.Series([""]).str.contains(checked)
-    except pl.exceptions.ComputeError as error:
-        reason = _REASON.search(str(error))
+        groups = check_pattern(pattern)
+        check_pattern(anchor_pattern(pattern))
+    except ValueError as error:
         raise NsysPPError(
-            f"{where} has an expression that cannot be used, `{pattern}`"
-            + (f": {reason[1].rstrip('.')}" if reason is not None else ""),
+            f"{where}: {error}",
             "expected the syntax of Rust's `regex`, without look-around and back-references",
-        ) from error
-    except UnicodeEncodeError as error:
-        raise NsysPPError(f"{where} has an expression that is not UTF-8, {pattern!r}") from error
+        ) from None
+    return groups
 
 
 _LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognised as steps

@@ -354,7 +354,7 @@ USAGE = {
         --job-pattern ( => invalid regular expression
         --step-pattern [ => invalid regular expression
         --job-pattern forward=(?<=x)y => look-around
-        --job-pattern (a)\1 => back-references
+        --job-pattern (a)\1 => backreferences
         --flops-per-step 1 --model layers=2 => `--flops-per-step` and `--model` exclude each other
         --schedule zigzag => is not one of""",
     "summary": """

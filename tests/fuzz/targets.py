@@ -216,10 +216,7 @@ def write_changed_pages(choices: Choices, folder: Path) -> None:
 
 
 def write_changed_folder(choices: Choices, folder: Path) -> None:
-    """Write an exported folder, Parquet or Arrow, with columns of other types or a table that is cut.
-
-    Bytes are not changed: at one in 10,000 such tables polars ends the process (SECURITY.md).
-    """
+    """Write an exported folder, Parquet or Arrow, with columns of other types or changed bytes."""
     tables = dict(read_tables(choices.below(COUNT)))
     write, suffix = choices.pick(
         [("write_parquet", "parquet"), ("write_ipc", "arrow"), ("write_ipc_stream", "arrow")]
@@ -234,7 +231,7 @@ def write_changed_folder(choices: Choices, folder: Path) -> None:
             getattr(frame, write)(export / f"{name}.{suffix}")
     if choices.below(2):
         path = choices.pick(sorted(export.iterdir()))
-        path.write_bytes(path.read_bytes()[: choices.below(path.stat().st_size + 1)])
+        path.write_bytes(change_bytes(path.read_bytes(), choices, block=64, most=6))
 
 
 def _change_frame(frame: pl.DataFrame, choices: Choices) -> pl.DataFrame:

@@ -331,8 +331,8 @@ def test_rules_may_ask_for_a_domain_and_a_category(tmp_path: Path) -> None:
         ),
         ("[[job]]\nkind = 'send'\npattern = '(?P<batch>.)'\n", "job rule 1 has the unknown group `batch`"),
         ("[[step]]\npattern = '(?P<chunck>.)'\n", "step rule 1 has the unknown group `chunck`"),
-        ("[[step]]\npattern = '(?=a)b'\n", "step rule 1 has an expression that cannot be used"),
-        ("[[job]]\nkind = 'send'\npattern = 'a'\ndomain = '('\n", "job rule 1 has an expression"),
+        ("[[step]]\npattern = '(?=a)b'\n", "step rule 1: invalid regular expression"),
+        ("[[job]]\nkind = 'send'\npattern = 'a'\ndomain = '('\n", "job rule 1: invalid regular expression"),
         ("suffix = 3\n", "`suffix` is not text"),
     ],
 )
@@ -366,24 +366,24 @@ def test_a_group_inside_a_class_is_none() -> None:
     [
         (
             {"job_patterns": ["forward=("]},
-            "`--job-pattern forward=(` has an expression that cannot be used, `(`: unclosed group",
+            "`--job-pattern forward=(`: invalid regular expression `(`: unclosed group",
         ),
         (
             {"step_patterns": ["[a"]},
-            "`--step-pattern [a` has an expression that cannot be used, `[a`: unclosed character class",
+            "`--step-pattern [a`: invalid regular expression `[a`: unclosed character class",
         ),
         (
             {"job_patterns": ["forward=(?<=x)y"]},
-            "`--job-pattern forward=(?<=x)y` has an expression that cannot be used, `(?<=x)y`:"
+            "`--job-pattern forward=(?<=x)y`: invalid regular expression `(?<=x)y`:"
             " look-around, including look-ahead and look-behind, is not supported",
         ),
         (
             {"job_patterns": ["a)(b"]},
-            "`--job-pattern a)(b` has an expression that cannot be used, `a)(b`: unopened group",
+            "`--job-pattern a)(b`: invalid regular expression `a)(b`: unopened group",
         ),
         (
             {"job_patterns": ["x{2000}{2000}"]},
-            "`--job-pattern x{2000}{2000}` has an expression that cannot be used, `x{2000}{2000}`:"
+            "`--job-pattern x{2000}{2000}`: invalid regular expression `x{2000}{2000}`:"
             " Compiled regex exceeds size limit of 10485760 bytes",
         ),
         ({"job_patterns": [""]}, "`--job-pattern ` has an empty expression"),
