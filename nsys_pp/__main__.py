@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Run the program; Ctrl-C while its modules are loaded ends it without a traceback."""
+    while os.open(os.devnull, os.O_RDWR) < 2:  # a file would get the number of a closed stream, and its text
+        pass
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
     try:
         from nsys_pp.cli import main as run
 

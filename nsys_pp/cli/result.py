@@ -381,6 +381,10 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     log_traceback(ending.details)
     if result is not None:
         try:
+            if result.is_file() and not _is_result(result):
+                raise NsysPPError(
+                    f"`{result}` is an output of this run, and no `--result`", "choose another name"
+                )
             with replace_file(result, force=True) as target:
                 target.write_text(json.dumps(_describe(ctx, record, ending), indent=2) + "\n")
         except NsysPPError as refused:

@@ -155,6 +155,10 @@ def test_a_result_replaces_no_other_file(tmp_path: Path) -> None:
     assert report.read_bytes() == RANK0.read_bytes()
     for _ in range(2):
         succeed("info", report, "--result", tmp_path / "own.json")
+    manifest = tmp_path / "x.manifest.json"
+    line = ("merge", report, "-o", tmp_path / "x.pftrace", "--manifest", "--result", manifest)
+    assert f"Error: `{manifest}` is an output of this run" in call(*line).stderr
+    assert "perfetto_manifest" in json.loads(manifest.read_bytes())
 
 
 def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:

@@ -177,6 +177,15 @@ def test_a_reader_that_has_enough_is_no_error(command: str, lines: int) -> None:
     process.wait(timeout=PATIENCE_S)
 
 
+def test_closed_streams_are_as_a_discarded_output(tmp_path: Path) -> None:
+    """No file gets the number of a closed stream: messages of libraries would end up in it."""
+    shell = ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash"]
+    assert run("merge", RANK0, "-o", tmp_path / "closed", before=shell).code == 0
+    assert run("merge", tmp_path / "none", before=shell).code == 1
+    assert run("merge", RANK0, "-o", tmp_path / "open").code == 0
+    assert (tmp_path / "closed").read_bytes() == (tmp_path / "open").read_bytes()
+
+
 _ENDLESS_QUERY = """
 import sys
 from nsys_pp.cli.result import end_on_interrupt, explain_ending
