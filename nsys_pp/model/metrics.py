@@ -132,7 +132,6 @@ def build_counters(raw: RawReport) -> pl.DataFrame:
 
 _GPU_MASK = 0xFF
 _FASTEST_MHZ = 100_000  # of a clock; more is in Hz
-_FRAMES = ("gpu_metrics", "soc_metrics", "generic_events", "network_metrics")
 _SOC = "SoC"
 
 _WHOLE = {"show_metrics", "metric_sums"}  # groups with all metrics

@@ -17,11 +17,11 @@ from fixtures import simulate
 from fixtures.recording.bulk import Shape, draw_shape, write_bulk_report
 from fixtures.recording.metrics import add_metrics
 from nsys_pp.frames.raw import Group
-from nsys_pp.units import BYTES_PER_MIB
 from tests.bench import measure
 from tests.sql import select
 
 KERNELS: frozenset[Group] = frozenset({"ranges", "ops", "details"})
+BYTES_PER_MIB = 1 << 20
 ROUNDS = 5
 MILLION = 1_000_000
 SATURATED = 2_000  # ranges that overlap
