@@ -119,6 +119,6 @@ def missing_error(path: Path) -> ReportError:
     return ReportError(f"`{path}` does not exist", hint)
 
 
-def result_code(error: sqlite3.Error) -> int:
+def result_code(error: Exception) -> int:
     """Return the result code of an error, without what extends it; that of any error for Python's own."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

@@ -21,7 +21,6 @@ from nsys_pp.cli.result import (
     FULL,
     end_on_interrupt,
     escape_line,
-    escape_screen,
     explain_ending,
     is_interrupt,
     print_error,
@@ -83,7 +82,7 @@ class _MainGroup(OrderedGroup):
                 ending = explain_ending(error)
                 is_logged = isinstance(error, click.exceptions.Exit) and error.exit_code == ending.status
                 if isinstance(error, click.ClickException):
-                    error.message = escape_screen(error.message)  # type: ignore[misc]  # what it shows
+                    error.message = escape_line(error.message)  # type: ignore[misc]  # what it shows
                 if not ending.is_ours or is_logged:
                     raise
                 if is_interrupt(error):

@@ -286,6 +286,8 @@ def _unwind(number: int, _: object) -> None:
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
     """Raise an interrupt again that occurred where no exception can be raised, in a callback of a library."""
+    if _cause and unraisable.exc_type is OSError:
+        return  # Python's words on a second signal, which is ignored
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
     elif hasattr(signal, "setitimer"):

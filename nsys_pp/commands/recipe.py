@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct
 
 from nsys_pp.errors import NsysNotFoundError, NsysPPError, OutputError
-from nsys_pp.leftovers import make_temporary_folder
-from nsys_pp.output.files import translate_errors
+from nsys_pp.output.files import make_folders, replace_folder, translate_errors
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SHARED = "nsys_pp_recipe"  # modules that recipes import, next to them
@@ -61,16 +61,15 @@ def install_recipes(
     source = recipe_folder()
     names = sorted(path.parent.name for path in source.glob("*/metadata.json"))
     folder = _find_folder(nsys) if to is None else to
-    for name in (*names, _SHARED):
-        if (folder / name).exists() and not force:
-            raise OutputError(f"`{folder / name}` exists", "add `--force` to replace it")
     try:
-        with translate_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            _copy(source, folder, (*names, _SHARED))
+        with make_folders([folder]), translate_errors(folder), ExitStack() as all_or_none:
+            for name in (*names, _SHARED):
+                new = replace_folder(folder / name, force=force, is_ours=Path.is_dir)
+                _copy(source / name, all_or_none.enter_context(new))
     except OutputError as error:
         hint = "as its owner it can be; or `--to` a folder of yours, which `$NSYS_RECIPE_PATH` then names"
-        raise OutputError(error.message, hint) from None
+        is_refused = isinstance(error.__cause__, PermissionError)
+        raise OutputError(error.message, hint if is_refused else error.hint) from None
     program = None
     if to is None:
         beside, on_path = folder.parents[3] / "nsys", shutil.which("nsys")
@@ -79,22 +78,14 @@ def install_recipes(
     return InstalledRecipes(folder=folder, names=names, nsys=program)
 
 
-def _copy(source: Path, folder: Path, names: tuple[str, ...]) -> None:
-    """Copy folders; none is replaced before all are copied."""
-    beside = make_temporary_folder(folder / _SHARED)
-    try:
-        for name in names:
-            shutil.copytree(
-                source / name, Path(beside, name), ignore=shutil.ignore_patterns("__pycache__", _NOTE, _TABLE)
-            )
-        Path(beside, _SHARED, _NOTE).write_text(json.dumps({"python": sys.executable}), encoding="utf-8")
-        shutil.copyfile(_PACKAGE / "options.py", Path(beside, _SHARED, _TABLE))
-        for name in names:
-            if (folder / name).exists():
-                shutil.rmtree(folder / name)
-            Path(beside, name).rename(folder / name)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+def _copy(source: Path, folder: Path) -> None:
+    """Copy a recipe, or the shared modules; with the permissions of new files."""
+    for file in source.iterdir():
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
+    if source.name == _SHARED:
+        (folder / _NOTE).write_text(json.dumps({"python": sys.executable}), encoding="utf-8")
+        shutil.copyfile(_PACKAGE / "options.py", folder / _TABLE)
 
 
 def _find_folder(nsys: str | None) -> Path:

@@ -25,13 +25,14 @@ from nsys_pp.leftovers import (
 _REASONS = {
     errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere with `-o`"),
     errno.EDQUOT: ("your disk quota is used up", "free some space, or write elsewhere with `-o`"),
-    errno.EIO: ("the disk cannot be written", "write elsewhere with `-o`"),
+    errno.EIO: ("the disk cannot be written, or a file would be too large", "write elsewhere with `-o`"),
     errno.EFBIG: ("the file would be larger than this system allows", "write elsewhere with `-o`"),
     errno.EACCES: ("permission denied", "write elsewhere with `-o`"),
     errno.EPERM: ("permission denied", "write elsewhere with `-o`"),
     errno.EROFS: ("the file system is read-only", "write elsewhere with `-o`"),
     errno.ENOENT: ("its folder does not exist", "make the folder first"),
     errno.ENOTDIR: ("its folder is a file", "write elsewhere with `-o`"),
+    errno.EEXIST: ("it exists, and is no folder", "name a folder, or a file with an extension, with `-o`"),
     errno.EISDIR: ("it is a folder", "name a file with `-o`"),
 }
 
@@ -115,7 +116,7 @@ def make_folders(folders: Collection[Path]) -> Iterator[None]:
     Raises:
         OutputError: One cannot be made.
     """
-    absent = {one for folder in folders for one in (folder, *folder.parents) if not one.exists()}
+    absent = {one for folder in folders for one in (folder, *folder.parents) if not one.is_dir()}
     try:
         for folder in sorted(absent):
             with translate_errors(folder):

@@ -48,6 +48,9 @@ def check_regular(path: Path) -> None:
 
 IMMUTABLE = "&immutable=1"  # at the end of a URI: no locks, no journal
 _MAGIC = b"SQLite format 3\0"
+_JOURNAL_MAGIC = (
+    b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"  # https://www.sqlite.org/fileformat2.html#the_rollback_journal
+)
 _HEADER_BYTES = 100
 
 _OTHER_KINDS = {
@@ -75,8 +78,13 @@ def check_database(path: Path) -> str:
     header = _read_header(path)
     if not header.startswith(_MAGIC):
         raise _explain_foreign(path, header)
-    if _is_hot(path.with_name(f"{path.name}-journal")):
-        raise busy_error(path)
+    real = os.path.realpath(path)  # beside which SQLite looks
+    for log, is_used in ((Path(f"{real}-journal"), _is_hot), (Path(f"{real}-wal"), _size)):
+        if is_used(log):  # SQLite opens a `-wal` whatever the mode is, and makes shared memory next to it
+            raise ReportError(
+                f"`{path}` is being written by another program: part of it is still in `{log.name}`",
+                "close that program; if none runs, `sqlite3 FILE 'PRAGMA journal_mode=DELETE'` completes it",
+            )
     page_bytes = int.from_bytes(header[16:18], "big")
     page_bytes = 65536 if page_bytes == 1 else page_bytes
     pages = int.from_bytes(header[28:32], "big")
@@ -90,12 +98,6 @@ def check_database(path: Path) -> str:
         )
     # quoted as bytes: a name need not be UTF-8 and may contain `?`, `#` or `%`
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
-    # SQLite opens such a log whatever the mode is, and makes shared memory next to it
-    if _size(path.with_name(f"{path.name}-wal")):
-        raise ReportError(
-            f"`{path}` is being written by another program: part of it is still in `{path.name}-wal`",
-            "close that program; if none runs, `sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'` completes it",
-        )
     # in write-ahead mode, all is in the file, so it can be read without shared memory
     return uri + IMMUTABLE * (2 in header[18:20])
 
@@ -230,7 +232,7 @@ def _is_hot(journal: Path) -> bool:
     check_regular(journal)
     try:
         with journal.open("rb") as file:
-            return any(file.read(8))
+            return file.read(8) == _JOURNAL_MAGIC
     except OSError:
         return False
 
@@ -280,7 +282,7 @@ def connect_plainly(path: Path) -> sqlite3.Connection:
     Raises:
         ReportError: It is no complete SQLite file.
     """
-    connection = sqlite3.connect(check_database(path), uri=True, check_same_thread=False)
+    connection = sqlite3.connect(check_database(path), uri=True, timeout=0, check_same_thread=False)
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most_value_bytes(find_state(path)[0]))
     for setting in SETTINGS:
@@ -337,7 +339,10 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
             finally:
                 timer.cancel()
     except (sqlite3.Error, UnicodeError) as error:  # its messages need not be UTF-8
-        if not isinstance(error, UnicodeError) and result_code(error) == sqlite3.SQLITE_INTERRUPT:
+        code = result_code(error)
+        if code == sqlite3.SQLITE_BUSY:
+            raise busy_error(path) from None
+        if code == sqlite3.SQLITE_INTERRUPT:
             stopped = f"after {time_limit_s:g} s, which `--time-limit` extends"
         else:
             stopped = "at its first complaint"

@@ -95,7 +95,7 @@ def test_a_folder_without_rights_is_named_and_left_alone(
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)  # tests may run as root, who has all rights
     done = call("recipe", "install", "--to", tmp_path)
-    assert_refused(done, f"`{tmp_path}`: permission denied")
+    assert_refused(done, f"`{tmp_path}/nsys_pp_merge`: permission denied")
     assert "NSYS_RECIPE_PATH" in done.stderr
     assert not [*tmp_path.iterdir()]
 

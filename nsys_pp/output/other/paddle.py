@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.training import MESSAGE_KINDS, MICRO_BATCH_KINDS, Training, mark_split_backwards
 from nsys_pp.output.chrome import encode_texts
 from nsys_pp.output.colors import COLORS
-from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
+from nsys_pp.output.files import check_output, make_folders, open_output, replace_file
 from nsys_pp.output.formats import ExportedFile, ExportOptions, ExportResult
 from nsys_pp.output.trace.tracks import nested_subtracks
 from nsys_pp.units import NS_PER_US
@@ -65,12 +66,7 @@ def export_paddle(training: Training, folder: Path, options: ExportOptions) -> E
             f"no machine has a GPU {', '.join(map(str, sorted(options.devices)))}",
             f"the GPUs are {', '.join(map(str, known))}",
         )
-    with translate_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     chrome, perfetto = folder / "pipeline_profile.json", folder / "pipeline_profile_perfetto.json"
-    for path in (chrome, perfetto):
-        check_output(path, force=options.force)
-
     rows = find_rows(training.lanes, options.devices)
     jobs, inferred = describe_jobs(training, [row.lane for row in rows])
     notes = [*find_missing(training.lanes, rows, options.devices, jobs), *inferred]
@@ -86,7 +82,6 @@ def export_paddle(training: Training, folder: Path, options: ExportOptions) -> E
         "notes": notes,
     }
     names = {0: "Step", **{at: row.text for at, row in shown.items()}}
-    _write(chrome, [], events, names, base_ns, other, options.force)
     threads = {0: STEP_THREAD, **{at: row.thread for at, row in shown.items()}}
     titles = {
         STEP_THREAD: "STEP",
@@ -99,7 +94,12 @@ def export_paddle(training: Training, folder: Path, options: ExportOptions) -> E
         )
         for thread, title in titles.items()
     ]
-    _write(perfetto, head, events, threads, base_ns, other, options.force)
+    with make_folders([folder]), ExitStack() as all_or_none:
+        for path in (chrome, perfetto):
+            check_output(path, force=options.force)
+        for path, first, labels in ((chrome, [], names), (perfetto, head, threads)):
+            target = all_or_none.enter_context(replace_file(path, force=options.force))
+            _write(target, first, events, labels, base_ns, other)
     return ExportResult(
         files=tuple(ExportedFile(path=path, row_count=len(jobs)) for path in (chrome, perfetto)),
         notes=tuple(notes),
@@ -198,16 +198,15 @@ def _order_events(slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _write(
-    path: Path,
+    target: Path,
     head: Sequence[str],
     events: pl.DataFrame,
     threads: Mapping[int, str | int],
     base_ns: int,
     other: Mapping[str, Any],
-    force: bool,
 ) -> None:
     """Write one file; `threads` are the texts or numbers of the rows."""
-    with replace_file(path, force=force) as target, open_output(target) as stream:
+    with open_output(target) as stream:
         stream.write(b'{"traceEvents": [\n')
         separator = b""
         for piece in chain(head, _encode(events, threads, base_ns)):

@@ -30,6 +30,7 @@ from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import COMPUTE_KINDS, REPORT_JOBS, Training
 from nsys_pp.output.files import check_output, make_folders, replace_file, translate_errors
 from nsys_pp.output.formats import ExportedFile, ExportOptions, ExportResult, ExportSource
+from nsys_pp.read.files import explain_sqlite
 
 TABLE = "StepTaskInfo"
 
@@ -308,21 +309,14 @@ def _explained(path: Path) -> Iterator[None]:
         raise ReportError(f"`{path}` cannot be opened: {error.strerror}", "check its permissions") from None
     except sqlite3.DatabaseError as error:
         code = result_code(error)
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise ReportError(
-                f"`{path}` is being written by another program",
-                "wait until that program is done, or close it, and try again",
-            ) from None
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             raise ReportError(
                 f"cannot write into `{path}`: its file or folder is read-only", _COPY_HINT
             ) from None
-        if code == sqlite3.SQLITE_FULL:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-        raise ReportError(
-            f"`{path}` cannot be used: SQLite reports: {error}",
-            "copy it again, or export it again from the `.nsys-rep`",
-        ) from None
+        if code == sqlite3.SQLITE_FULL or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:
+            number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
+            raise OSError(number, os.strerror(number)) from None
+        raise explain_sqlite(path, error) from None
 
 
 def write_rank_databases(training: Training, folder: Path, *, force: bool) -> list[ExportedFile]:

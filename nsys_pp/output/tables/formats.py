@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import polars as pl
 from msgspec.structs import asdict, replace
 
 from nsys_pp.frames.table import FilledTable
-from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
+from nsys_pp.output.files import check_output, make_folders, open_output, replace_file
 from nsys_pp.output.tables import FORMATS, files_in, is_one_file
 from nsys_pp.output.tables.text import (
     Content,
@@ -280,15 +281,13 @@ def write_tables(content: Content, output: Path, *, format: str, force: bool) ->
         ValueError: The format holds one table, and there are several.
     """
     contents = {output: content}
-    if not is_one_file(output):
-        with translate_errors(output):
-            output.mkdir(parents=True, exist_ok=True)
+    if is_folder := not is_one_file(output):
         written = [filled for filled in content.tables if filled.frame.width or not FORMATS[format].is_data]
         paths = files_in(output, [filled.table.name for filled in written], format)
         contents = {paths[filled.table.name]: replace(content, tables=[filled]) for filled in written}
-    for path in contents:
-        check_output(path, force=force)
-    for path, own in contents.items():
-        with replace_file(path, force=force) as target:
-            FORMATS[format].write(own, target)
+    with make_folders([output] * is_folder), ExitStack() as all_or_none:
+        for path in contents:
+            check_output(path, force=force)
+        for path, own in contents.items():
+            FORMATS[format].write(own, all_or_none.enter_context(replace_file(path, force=force)))
     return [*contents]
