@@ -19,6 +19,7 @@ from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_o
 from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
+from nsys_pp.read.export import is_unexported
 from nsys_pp.read.files import PROGRAMS, Integrity, check_integrity
 from nsys_pp.run.inputs import Batch, Result, collect_row_counts, unforeseen_error
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_values
@@ -76,7 +77,7 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # findings have the same in other words
-            if path.suffix.lower() == ".sqlite":
+            if path.is_file() and not is_part(path) and not is_unexported(path):
                 findings += _describe_integrity(check_integrity(path, time_limit_s=time_limit_s))
             if is_part(path):
                 found, counts = _check_part(path)
@@ -137,10 +138,10 @@ def _describe_integrity(integrity: Integrity) -> list[Finding]:
     if integrity.stopped and not complaints:
         found.append(
             Finding(
-                severity="info",
+                severity="warning",
                 kind="integrity",
                 text=f"SQLite's check was stopped {integrity.stopped}",
-                meaning="what it has checked is intact",
+                meaning="what it has checked is intact; of the rest, nothing is known",
             )
         )
     return found

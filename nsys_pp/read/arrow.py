@@ -19,12 +19,14 @@ from typing import TypeVar
 import polars as pl
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import Group, RawReport
+from nsys_pp.frames.raw import SCHEMAS, Group, RawReport
 from nsys_pp.read.files import check_regular
 from nsys_pp.read.names import STRINGS_TABLE, TABLES, Source
 from nsys_pp.read.plan import (
     assemble,
     check_row_counts,
+    drop_refused,
+    leave_out,
     list_tables,
     name_recorded,
     plan_sources,
@@ -163,13 +165,13 @@ def _read_directory(path: Path, need: frozenset[Group]) -> RawReport:
                 f"`{files[name]}` is no table of nsys: it has {count:,} rows, more than bytes",
                 "export the report again",
             )
-    frames = assemble(
-        (source.table.frame, _with_file(files[source.name], partial(_read_source, source)))
-        for source in sources
-    )
+    read = [_with_file(files[source.name], partial(_read_source, source)) for source in sources]
+    frames = assemble((source.table.frame, rows) for source, (rows, _) in zip(sources, read, strict=True))
     rows |= {name: _with_file(files[name], _count_rows) for name in {*recorded.values()} - rows.keys()}
     counts = {frame: rows[name] for frame, name in recorded.items()}
     tally = tally_rows(sources, frames)
+    for source, (_, refused) in zip(sources, read, strict=True):
+        leave_out(path, tally, source, refused)
     return RawReport(
         path=path,
         groups=need,
@@ -258,20 +260,27 @@ def _count_rows(file: Path) -> int:
     return int(_open(file, columns=[0]).select(pl.len()).collect().item()) if _read_columns(file) else 0
 
 
-def _read_source(source: Source, file: Path) -> pl.DataFrame:
-    return _read_table(file, partial(_select_source, source), [*dict.fromkeys(source.columns.values())])
+def _read_source(source: Source, file: Path) -> tuple[pl.DataFrame, dict[str, int]]:
+    columns = [*dict.fromkeys(source.columns.values())]
+    rows, refused = drop_refused(source, _read_table(file, partial(_select_source, source), columns))
+    return shape_rows(source, rows), refused
 
 
 def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
-    odd = {  # of types that no exporter writes
-        name
-        for name, dtype in table.collect_schema().items()
-        if dtype.is_nested() or dtype.is_temporal() or dtype.is_decimal()
-    }
-    columns = [
-        (pl.lit(None) if theirs in odd else pl.col(theirs)).alias(ours)
-        for ours, theirs in source.columns.items()
-    ]
+    types, schema, columns = table.collect_schema(), SCHEMAS[source.table.frame], []
+    for ours, theirs in source.columns.items():
+        dtype, column = types[theirs], pl.col(theirs)
+        if dtype.is_nested() or dtype.is_temporal() or dtype.is_decimal():  # of types that no exporter writes
+            column = pl.lit(None)
+        elif schema[ours].is_integer() or source.table.columns[ours].words is not None:
+            if dtype == pl.String:
+                column = column.str.strip_chars().replace("", None)
+            if dtype == pl.String or dtype.is_float():
+                whole = column.cast(pl.Int64, strict=False)
+                whole = whole if dtype == pl.String else pl.when(whole == column).then(whole)
+                columns.append((column.is_not_null() & whole.is_null()).alias(f"{ours}_refused"))
+                column = whole
+        columns.append(column.alias(ours))
     if "row" in source.table.columns and "row" not in source.columns:
         table = table.with_row_index("__row", offset=1)
         columns.append(pl.col("__row").cast(pl.Int64).alias("row"))
@@ -281,4 +290,4 @@ def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
     if source.table.any_of:
         present = [pl.col(ours).is_not_null() for ours in source.table.any_of if ours in source.columns]
         rows = rows.filter(pl.any_horizontal(pl.lit(value=False), *present))
-    return shape_rows(source, rows.collect())
+    return rows.collect()

@@ -127,6 +127,15 @@ PROGRAMS = (
 )
 
 
+# Tables of a file that would stand for functions of SQLite, which tell the columns of tables.
+HIDING = r"SELECT CAST(name AS TEXT) FROM sqlite_master WHERE name LIKE 'pragma\_%' ESCAPE '\'"
+
+
+def hiding_error(name: str) -> sqlite3.Error:
+    """Return the error of a file that has such a table."""
+    return sqlite3.DatabaseError(f"its table `{name}` hides a function of SQLite")
+
+
 def quote_name(name: str) -> str:
     """Quote a name of a table or column of SQLite."""
     return '"' + name.replace('"', '""') + '"'
@@ -287,17 +296,22 @@ def connect_plainly(path: Path) -> sqlite3.Connection:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most_value_bytes(find_state(path)[0]))
     for setting in SETTINGS:
         connection.execute(setting)
+    for (name,) in connection.execute(HIDING):
+        raise explain_sqlite(path, hiding_error(name))
     return connection
 
 
 _MOST_COMPLAINTS = 1_000
-# Tables that SQLite's check would run programs of the file for, which may need much memory, and not end.
-_PROGRAMS = f"""
-    SELECT t.name FROM sqlite_master AS t WHERE t.type = 'table' AND NOT ({STORED})
-    UNION SELECT t.name FROM sqlite_master AS t, pragma_table_xinfo(t.name) WHERE {STORED} AND hidden > 1
-    UNION SELECT t.name FROM sqlite_master AS t, pragma_index_list(t.name) WHERE {STORED} AND partial
-    UNION SELECT tbl_name FROM sqlite_master AS i, pragma_index_xinfo(i.name)
-    WHERE i.type = 'index' AND cid = -2
+_IS_PLAIN_TABLE = f"""{STORED} AND t.name NOT GLOB '[-+0-9]*'
+    AND (SELECT max(hidden) < 2 FROM pragma_table_xinfo(t.name))"""  # `integrity_check(5x)` checks all tables
+# What SQLite's check would run programs of the file for, which may need much memory, and not end.
+FIND_PROGRAMS = f"""
+    SELECT CAST(t.name AS TEXT) FROM sqlite_master AS t WHERE NOT coalesce(
+        {_IS_PLAIN_TABLE}
+        OR t.type = 'index' AND t.sql IS NULL
+        OR t.type = 'index' AND (t.sql LIKE 'CREATE INDEX %' OR t.sql LIKE 'CREATE UNIQUE INDEX %')
+            AND t.sql NOT LIKE '%WHERE%' AND (SELECT min(cid) > -2 FROM pragma_index_xinfo(t.name))
+        OR t.type IN ('view', 'trigger') AND t.sql LIKE 'CREATE ' || t.type || ' %', 0)
 """
 
 
@@ -309,7 +323,7 @@ class Integrity(Struct, frozen=True, kw_only=True):
 
 
 def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
-    """Check a file with SQLite's `integrity_check`, but tables with columns or indexes that are programs.
+    """Check a file with SQLite's `integrity_check`; beside programs, only each table without any.
 
     Args:
         path: A SQLite file.
@@ -322,19 +336,19 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
     stopped = ""
     try:
         with closing(connect_plainly(path)) as connection:
-            programs = [name for (name,) in connection.execute(_PROGRAMS)]
-            arguments = [str(_MOST_COMPLAINTS)]
+            programs = [name for (name,) in connection.execute(FIND_PROGRAMS)]
+            checks = [f"integrity_check({_MOST_COMPLAINTS})"]
             if programs:
-                stopped = f"before {', '.join(programs)}: its rows, columns or indexes are programs"
-                tables = connection.execute(f"SELECT t.name FROM sqlite_master AS t WHERE {STORED}")
-                arguments = [quote_name(name) for (name,) in tables if name not in programs]
+                stopped = f"short of {', '.join(programs)} (programs of the file), and pages without a table"
+                tables = connection.execute(f"SELECT t.name FROM sqlite_master AS t WHERE {_IS_PLAIN_TABLE}")
+                checks = [f"quick_check({quote_name(name)})" for (name,) in tables]  # without indexes
             connection.set_progress_handler(lambda: 0, STEPS)  # that looks at the interrupt
             timer = Timer(min(time_limit_s, TIMEOUT_MAX), connection.interrupt)
             timer.daemon = True
             timer.start()
             try:
-                for argument in arguments:
-                    for (text,) in connection.execute(f"PRAGMA integrity_check({argument})"):
+                for check in checks:
+                    for (text,) in connection.execute(f"PRAGMA {check}"):
                         complaints += [line for line in text.splitlines() if not line.startswith("***")]
             finally:
                 timer.cancel()

@@ -908,9 +908,18 @@ COUNTED = (
     Table("cudnn_calls", ("CUDNN_EVENTS",), {}),
 )
 
-# Exported names of tables and columns by their lower case: names of SQLite are equal in any case.
-SPELLINGS = {
+_SPELLINGS = {
     name.lower(): name
     for table in (*TABLES, *METRIC_TABLES, *COUNTED)
     for name in (*table.names, *(name for column in table.columns.values() for name in column.names))
 }
+KNOWN = frozenset(_SPELLINGS.values())
+
+
+def spell(name: str) -> str:
+    """Return a known name of a table or column as nsys writes it; names of SQLite are equal in any case.
+
+    >>> spell("nvtx_events"), spell("mine")
+    ('NVTX_EVENTS', 'mine')
+    """
+    return _SPELLINGS.get(name.encode().lower().decode(), name)  # it has no other letters in two cases

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ import polars as pl
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.conform import conform_part
-from nsys_pp.frames.raw import ON_REQUEST, SCHEMAS, ExportedTable, Group, RowTally
+from nsys_pp.frames.raw import ON_REQUEST, SCHEMAS, SHOW_GROUPS, ExportedTable, Group, RowTally
 from nsys_pp.read.names import (
     COUNTED,
     LAUNCHER_VARIABLE,
@@ -24,6 +25,7 @@ from nsys_pp.read.names import (
     describe_unknown,
     is_enumeration,
 )
+from nsys_pp.units import format_count
 
 # Tables of an export with their columns.
 Catalog = Mapping[str, Sequence[str]]
@@ -150,6 +152,39 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
         else schema.to_frame()
         for name, schema in SCHEMAS.items()
     }
+
+
+def drop_refused(source: Source, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Leave out the rows that have no whole number where one matters.
+
+    Args:
+        source: The table.
+        frame: Its columns; `<column>_refused`, if there is one, marks these rows, by true or 1. In columns
+            for drawing alone, what is no number becomes null.
+
+    Returns:
+        The other rows, and the numbers of rows left out, by the name of the column in the export.
+    """
+    refused = {}
+    for ours, column in source.table.columns.items():
+        flag = f"{ours}_refused"
+        is_drawn = {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
+        if flag in frame.columns and not is_drawn and (count := int(frame[flag].sum())):
+            refused[source.columns[ours]] = count
+            frame = frame.filter(pl.col(flag) == 0)
+    return frame, refused
+
+
+def leave_out(path: Path, tally: RowTally, source: Source, refused: Mapping[str, int]) -> None:
+    """Count and name the rows of a table that were left out, `refused` from `drop_refused`."""
+    table = source.name if source.table.title else source.table.frame
+    for column, count in refused.items():
+        reason = f"with no whole number in `{column}`"
+        if table in tally.read:
+            tally.read[table] += count
+            tally.leave_out(table, reason, count)
+        rows = format_count(count, "row")
+        warnings.warn(f"`{path}`: {rows} of `{source.name}` {reason} left out", stacklevel=4)
 
 
 def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:

@@ -18,7 +18,7 @@ import secrets
 import sqlite3
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
@@ -32,9 +32,11 @@ from msgspec import Struct
 
 from nsys_pp.compiled import load_library
 from nsys_pp.errors import ReportError, result_code
-from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, Group, RawReport, RowTally
+from nsys_pp.frames.raw import SCHEMAS, Group, RawReport, RowTally
 from nsys_pp.progress import report_stage
 from nsys_pp.read.files import (
+    FIND_PROGRAMS,
+    HIDING,
     IMMUTABLE,
     PROGRAMS,
     SETTINGS,
@@ -46,22 +48,24 @@ from nsys_pp.read.files import (
     count_calls,
     explain_sqlite,
     find_state,
+    hiding_error,
     hold_file,
     most_value_bytes,
     quote_name,
 )
-from nsys_pp.read.names import ROW_ID, SPELLINGS, STRINGS_TABLE, Source
+from nsys_pp.read.names import KNOWN, ROW_ID, STRINGS_TABLE, Source, spell
 from nsys_pp.read.plan import (
     LEAST_ROW_BYTES,
     assemble,
     check_row_counts,
+    drop_refused,
+    leave_out,
     list_tables,
     name_recorded,
     plan_sources,
     shape_rows,
     tally_rows,
 )
-from nsys_pp.units import format_count
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -422,7 +426,6 @@ _ORDER = "__row"  # column of a query: the number of the row
 class _Export(Struct, frozen=True):
     catalog: dict[str, list[str]]  # columns of each table
     own_ids: frozenset[str]  # tables whose row ids the exporter chooses: they need not begin at 1
-    is_computed: bool  # a column is a program, or has a long default
     programs: list[str]  # known tables and columns of which SQLite would make the values
     recorded: dict[str, str]  # exported names of tables by raw frame
     sources: list[Source]  # to read
@@ -456,7 +459,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
         frames = assemble((source.table.frame, own.rows) for source, own in zip(sources, rows, strict=True))
         tally = tally_rows(sources, frames)
         for source, own in zip(sources, rows, strict=True):
-            _leave_out(path, tally, source, own.refused)
+            leave_out(path, tally, source, own.refused)
         if need and export.programs:
             names = ", ".join(f"`{name}`" for name in export.programs)
             warnings.warn(
@@ -475,7 +478,9 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
         unnumbered = [  # whose last row id is not their number of rows
             name
             for name in (export.catalog if lists_tables else export.recorded.values())
-            if name in export.own_ids or name not in export.last_rows
+            if name in export.own_ids
+            or name not in KNOWN
+            or not 0 < export.last_rows.get(name, 0) <= state[0] // LEAST_ROW_BYTES
         ]
         try:
             counts = counts | database.call(partial(_count, unnumbered))
@@ -535,6 +540,8 @@ def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple
 
 def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
     """Describe the tables. Views and virtual tables are programs."""
+    for name in connection.fetch(HIDING, "t").columns[0]:
+        raise hiding_error(name)
     *texts, key, kind = connection.fetch(
         "SELECT CAST(t.name AS TEXT), CAST(c.name AS TEXT), CAST(c.type AS TEXT), c.pk,"
         f" {UNSTORED}"
@@ -548,11 +555,10 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
     rows = zip(*(text.fill_null("").to_list() for text in texts), key.to_list(), kind.to_list(), strict=True)
     programs = []
     for name, column, declared, at, of in rows:
-        # bytes, as SQLite has no other letters in two cases
-        name, column = (SPELLINGS.get(word.encode().lower().decode(), word) for word in (name, column))
+        name, column = spell(name), spell(column)
         if of == 0:  # others are generated, hidden, or have a default that may be the value of each row
             catalog.setdefault(name, []).append(column)
-        elif {name, column} <= {*SPELLINGS.values()}:
+        elif {name, column} <= KNOWN:
             programs.append(f"{name}.{column}")
         if column.lower() == ROW_ID:
             without_row_ids.add(name)
@@ -563,14 +569,13 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
         f" WHERE type IN ('table', 'view') AND NOT ({STORED})",
         "t",
     ).columns
-    programs += [name for name in others if name is not None and name.encode().lower().decode() in SPELLINGS]
+    programs += [name for name in others if name is not None and spell(name) in KNOWN]
     recorded = name_recorded(catalog)
     sources = [*plan_sources(catalog, need, has_row_id=True)]
     names = {*recorded.values(), STRINGS_TABLE, *(source.name for source in sources)}
     return _Export(
         catalog=catalog,
         own_ids=frozenset(name for name, declared in keys.items() if declared == ["INTEGER"]),
-        is_computed=bool((kind != 0).any()),
         programs=programs,
         recorded=recorded,
         sources=sources,
@@ -619,33 +624,13 @@ def _read_source(export: _Export, connection: Connection, source: Source) -> _Re
         if not fetched.is_odd:
             break
     frame = pl.DataFrame(dict(zip(columns, fetched.columns, strict=True)))
-    refused: dict[str, int] = {}
-    if is_exact:
-        # of columns for drawing alone, what is no number becomes null
-        for ours, column in source.table.columns.items():
-            flag = f"{ours}_refused"
-            is_drawn = {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
-            if flag in frame.columns and not is_drawn and (count := int(frame[flag].sum())):
-                refused[source.columns[ours]] = count
-                frame = frame.filter(pl.col(flag) == 0)
+    frame, refused = drop_refused(source, frame)
     ids = next((ours for ours, theirs in source.columns.items() if theirs == ROW_ID), _ORDER)
     return _Read(
         rows=shape_rows(source, frame),
         refused=refused,
         is_sound=not is_exact and (ids not in frame.columns or frame[ids].is_sorted()),
     )
-
-
-def _leave_out(path: Path, tally: RowTally, source: Source, refused: Mapping[str, int]) -> None:
-    """Count and name the rows of a table that were left out."""
-    table = source.name if source.table.title else source.table.frame
-    for column, count in refused.items():
-        reason = f"with no whole number in `{column}`"
-        if table in tally.read:
-            tally.read[table] += count
-            tally.leave_out(table, reason, count)
-        rows = format_count(count, "row")
-        warnings.warn(f"`{path}`: {rows} of `{source.name}` {reason} left out", stacklevel=4)
 
 
 def _list_expressions(source: Source, *, has_row_id: bool, is_exact: bool) -> dict[str, tuple[str, str]]:
@@ -694,7 +679,7 @@ def _write_condition(source: Source) -> str:
         conditions.append(f"coalesce({', '.join(present)}, NULL) IS NOT NULL" if present else "0")
     if table.rows_named:
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in table.rows_named)
-        conditions.append(f"{quote_name(source.columns['name'])} IN ({names})")
+        conditions.append(f"{quote_name(source.columns['name'])} COLLATE BINARY IN ({names})")
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
@@ -720,17 +705,21 @@ def _count_missing(path: Path, tally: RowTally, export: _Export) -> set[str]:
 
 
 def _find_damage(path: Path, export: _Export, suspects: Sequence[str], connection: Connection) -> str | None:
-    """Return SQLite's first complaint about a small file, or about suspect tables of a large one."""
-    if export.is_computed:  # the check would run the programs of the file
-        return None
-    for argument in ["1"] if path.stat().st_size <= _SMALL_FILE_BYTES else map(quote_name, suspects):
-        try:
-            lines = connection.fetch(f"PRAGMA quick_check({argument})", "t").columns[0]
-        except sqlite3.Error as error:
-            return str(error)
-        complaints = [line for text in lines.drop_nulls() for line in text.splitlines() if line[:3] != "***"]
-        if complaints != ["ok"]:
-            return next(iter(complaints), "malformed")
+    """Return SQLite's first complaint about a small file, or about suspect tables of a large one.
+
+    Beside programs, which the check might run, tables alone are checked.
+    """
+    is_small = path.stat().st_size <= _SMALL_FILE_BYTES
+    names = {source.name for source in export.sources} if is_small else {*suspects}
+    try:
+        names -= (programs := {*map(spell, connection.fetch(FIND_PROGRAMS, "t").columns[0].drop_nulls())})
+        for argument in ["1"] if is_small and not programs else map(quote_name, sorted(names)):
+            lines = connection.fetch(f"PRAGMA quick_check({argument})", "t").columns[0].drop_nulls()
+            told = [line for text in lines for line in text.splitlines() if line[:3] != "***"]
+            if told != ["ok"]:
+                return next(iter(told), "malformed")
+    except sqlite3.Error as error:
+        return str(error)
     return None
 
 

@@ -33,7 +33,6 @@ from nsys_pp.read.files import (
     UNSTORED,
     check_database,
     connect_plainly,
-    damaged_error,
     explain_sqlite,
     limit_steps,
     quote_name,
@@ -48,6 +47,7 @@ from nsys_pp.read.names import (
     USER_ROWS,
     Column,
     Table,
+    spell,
 )
 from nsys_pp.scrubbing.pseudonyms import REMOVED, Identities, Pseudonyms
 
@@ -90,10 +90,10 @@ def _translated_errors(original: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if result_code(error) == sqlite3.SQLITE_INTERRUPT:
-            raise damaged_error(original) from None
-        is_full = result_code(error) == sqlite3.SQLITE_FULL
-        raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error)) from error
+        number = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}.get(result_code(error))
+        if number is None:
+            raise explain_sqlite(original, error) from None
+        raise OSError(number, str(error)) from error
 
 
 _Rows = Iterator[tuple[object, ...]]
@@ -176,7 +176,7 @@ def _number_rows(frame: pl.DataFrame, table: Table, count: int | None) -> pl.Dat
     """Add `_row`, the number of each row: its own, else such that the last one is `count`."""
     if "row" not in frame.columns:
         first = max((count or 0) - len(frame), 0) + 1
-        return frame.with_columns(_row=pl.int_range(first, first + len(frame), dtype=pl.Int64, eager=True))
+        return frame.with_columns(_row=pl.int_range(len(frame), dtype=pl.Int64, eager=True) + first)
     if frame["row"].has_nulls() or frame["row"].n_unique() < len(frame):
         raise ReportError(
             f"rows of `{table.names[0]}` have no numbers of their own",
@@ -334,9 +334,8 @@ def scrub_report(
     raw = replace_texts(raw, pseudonyms)
     write_database(target, raw)
     assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
-    # bytes, as SQLite has no other letters in two cases
-    written = {name.encode().lower() for name in list_tables(target)}
-    others = [name for name in list_tables(path) if name.encode().lower() not in written]
+    written = {*list_tables(target)}
+    others = [name for name in list_tables(path) if spell(name) not in written]
     if copied := [name for name in keep_tables if name in others]:
         copy_tables(path, target, copied)
         listed = ", ".join(f"`{name}`" for name in copied)
@@ -589,13 +588,15 @@ def list_texts(path: Path) -> set[bytes]:
     texts: set[bytes] = set()
     try:
         with closing(connect_plainly(path)) as connection:
-            definitions = "SELECT CAST(sql AS BLOB) FROM sqlite_master WHERE sql IS NOT NULL"
+            tables = list_columns(connection)
+            connection.text_factory = bytes  # UTF-8, also of a file in UTF-16
+            definitions = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL"
             texts.update(sql for (sql,) in connection.execute(definitions))
-            for table, columns in list_columns(connection).items():
+            for table, columns in tables.items():
                 for name in map(quote_name, columns):
                     limit_steps(connection, path)
                     query = (
-                        f"SELECT DISTINCT CAST({name} AS BLOB) COLLATE BINARY FROM {quote_name(table)}"
+                        f"SELECT DISTINCT {name} COLLATE BINARY FROM {quote_name(table)}"
                         f" WHERE typeof({name}) IN ('text', 'blob')"
                     )
                     texts.update(value for (value,) in connection.execute(query))
@@ -661,7 +662,7 @@ def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
             if is_folder:
                 copy_folder_tables(path, connection, FACT_TABLES)
             for table, columns in list_columns(connection).items():
-                if table in FACT_TABLES and {"name", "value"} <= {*columns}:
+                if spell(table) in FACT_TABLES and {"name", "value"} <= {*map(spell, columns)}:
                     query = f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {quote_name(table)}"
                     yield from (row for row in connection.execute(query) if None not in row)
     except sqlite3.Error as error:
