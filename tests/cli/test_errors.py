@@ -218,10 +218,30 @@ def test_pieces_that_grow_too_large_leave_nothing(report: Path, folder: Path) ->
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("line", [["pipeline", RANK0, "--steptask"], ["extract", RANK0, RANK1, "-o"]])
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["pipeline", RANK0, "--steptask"],
+        ["extract", RANK0, RANK1, "-o"],
+        ["pipeline", PIPELINE, "--format", "paddle", "-o"],
+        ["summary", PIPELINE, "--format", "parquet", "-o"],
+    ],
+)
 def test_a_folder_without_a_file_is_removed(folder: Path, line: list[str]) -> None:
-    assert run(*line, folder / "made" / "inside", before=_WITH_SMALL_FILES).code == 1
+    refused = run(*line, folder / "made" / "inside", "--force", before=_WITH_SMALL_FILES)
+    assert refused.code == 1
+    assert "cannot write" in refused.stderr
     assert list(folder.iterdir()) == []
+
+
+def test_several_tables_need_a_folder(folder: Path) -> None:
+    (folder / "file").touch()
+    line = ["summary", RANK0, "--format", "csv", "-o", folder / "file", "--force"]
+    assert_refused(call(*line), f"cannot write `{folder / 'file'}`: it exists, and is no folder")
+
+
+def test_a_name_in_wrong_usage_is_one_line() -> None:
+    assert "from `a\\nnote: fine\\x1b[8m" in call("open", RANK0, "a\nnote: fine\x1b[8m").stderr
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OUTPUTS if kind != "sqlite"])

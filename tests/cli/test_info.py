@@ -12,6 +12,7 @@ import pytest
 
 from fixtures.recording.export import Session, write_report
 from tests.cli.calls import PIPELINE, RANK0, assert_refused, call, on_terminal, succeed
+from tests.sql import edit
 
 KEYS = [
     *("report", "exporter_version", "schema_version", "machine", "machine_source", "hardware_id"),
@@ -94,6 +95,17 @@ def test_several_reports_are_listed_first() -> None:
         "rank3   node10      3  1    3      machine: hostname, rank: RANK, stage: --layout",
     ]
     assert sum("exporter  " in screen for screen in screens) == 4
+
+
+def test_rows_of_own_tables_are_counted(tmp_path: Path) -> None:
+    report = edit(
+        _write(tmp_path / "a.sqlite", 0),
+        "CREATE TABLE own (a)",
+        "INSERT INTO own VALUES (1), (2), (3)",
+        "DELETE FROM own WHERE rowid = 2",
+    )
+    [told] = _tell(report)
+    assert {table["table"]: table["row_count"] for table in told["tables"]}["own"] == 2
 
 
 def test_doubts_are_notes(tmp_path: Path) -> None:

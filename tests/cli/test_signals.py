@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -141,6 +141,19 @@ def test_an_ended_process_leaves_nothing_that_stays(
     assert process.returncode in (status, -signal.SIGALRM), stderr
     assert (stdout, stderr.strip()) == ("", "Terminated" if process.returncode == status else "")
     assert not any(path.name.startswith(".") for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("names", [("SIGTERM", "SIGHUP"), ("SIGINT", "SIGTERM")])
+def test_two_signals_at_once_are_one(large_report: Path, tmp_path: Path, names: Sequence[str]) -> None:
+    line = command_line("merge", large_report, "-o", tmp_path / "run.pftrace")
+    process = subprocess.Popen(
+        line, env=environment(), stderr=subprocess.PIPE, text=True, preexec_fn=_hear_signals
+    )
+    wait_until(lambda: _reads(large_report, tmp_path, process.pid), process)
+    for name in names:
+        process.send_signal(getattr(signal, name))
+    _, stderr = process.communicate(timeout=PATIENCE_S)
+    assert stderr in ("Interrupted\n", "Terminated\n", "")
 
 
 @pytest.mark.slow

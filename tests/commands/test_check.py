@@ -78,9 +78,10 @@ def test_orphans_clocks_and_values(tmp_path: Path) -> None:
     assert run_command("check", path).code == 6
 
 
+@pytest.mark.parametrize("name", ["a.sqlite", "a.db"])
 @pytest.mark.parametrize("way", sorted(BREAKS.keys() - {"absent"}))
-def test_a_broken_report_is_a_finding(way: str, tmp_path: Path) -> None:
-    path = Path(shutil.copy(RANK0, tmp_path / "a.sqlite"))
+def test_a_broken_report_is_a_finding(way: str, name: str, tmp_path: Path) -> None:
+    path = Path(shutil.copy(RANK0, tmp_path / name))
     breaks, words = BREAKS[way]
     breaks(path)
     done = run_command("check", path, "--format", "json")

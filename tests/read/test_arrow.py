@@ -146,16 +146,17 @@ def test_a_column_of_no_exporter_is_no_column(tmp_path: Path, odd: pl.Expr) -> N
     assert kernels["name_id"].to_list() == [None] * len(kernels)
 
 
-def test_values_of_other_types_are_no_values(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["secret", 59.5])
+def test_values_of_other_types_are_no_values(tmp_path: Path, value: object) -> None:
     """And no error shows them: they may be secret."""
     export = write_export(tmp_path / "a.sqlite", _cuda_tables())
     folder = write_folder(export, tmp_path / "a_parquet", "parquet")
-    for name, column, value in (
-        ("NVTX_EVENTS", "eventType", "secret"),
+    for name, column, odd in (
+        ("NVTX_EVENTS", "eventType", value),
         ("META_DATA_EXPORT", "value", True),
     ):
         file = folder / f"{name}.parquet"
-        pl.read_parquet(file).with_columns(pl.lit(value).alias(column)).write_parquet(file)
+        pl.read_parquet(file).with_columns(pl.lit(odd).alias(column)).write_parquet(file)
     with pytest.warns(UserWarning, match="2 rows of `NVTX_EVENTS` with no whole number in `eventType`"):
         raw = read_report(folder)
     assert raw["nvtx"].is_empty()

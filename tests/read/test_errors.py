@@ -46,6 +46,13 @@ def _log(path: Path) -> None:
     path.with_name(f"{path.name}-wal").write_bytes(bytes(5000))
 
 
+def _log_of_a_link(path: Path) -> None:
+    """SQLite looks for logs beside the file that a link names."""
+    real = path.rename(path.with_name("real.sqlite"))
+    path.symlink_to(real)
+    _log(real)
+
+
 _DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     **BREAKS,
     "short text": (lambda path: path.write_text("hi"), "is not a SQLite database"),
@@ -56,6 +63,8 @@ _DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "directory": (_make_directory, "is a directory"),
     "hot journal": (_journal, "is being written by another program"),
     "strange log": (_log, "is being written by another program"),
+    "log of a link": (_log_of_a_link, "part of it is still in `real.sqlite-wal`"),
+    "hidden function": (lambda path: edit(path, "CREATE TABLE pragma_table_xinfo (x)"), "hides a function"),
 }
 
 
@@ -109,6 +118,8 @@ def _hold(path: Path, *statements: str) -> subprocess.Popen[str]:
 def test_a_report_that_is_being_written_says_so(tmp_path: Path, statements: list[str]) -> None:
     path = _report(tmp_path / "report.sqlite")
     with _hold(path, *statements) as writer:
+        with pytest.raises(ReportError, match="is being written by another program"):
+            check_integrity(path, time_limit_s=60)
         with pytest.raises(ReportError, match="is being written by another program") as caught:
             read_report(path)
         writer.kill()
@@ -275,7 +286,8 @@ def test_no_damage_that_sqlite_sees_is_silent(small: Path, tmp_path: Path, seed:
     assert is_noted or not check_integrity(path, time_limit_s=60).complaints
 
 
-def test_a_repeated_page_of_a_large_table_is_noted(large: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("added", ["CREATE TABLE notes (a)", "CREATE TABLE notes (a, b AS (a + 1))"])
+def test_a_repeated_page_of_a_large_table_is_noted(large: Path, tmp_path: Path, added: str) -> None:
     """Its rows are there twice, and those of the page that it hides are missing: the number of rows is right."""
     path = tmp_path / "a.sqlite"
     data = bytearray(large.read_bytes())
@@ -286,6 +298,7 @@ def test_a_repeated_page_of_a_large_table_is_noted(large: Path, tmp_path: Path) 
     first, second = (begin + at for at in _cells(data[begin : begin + _PAGE])[:2])
     data[second : second + 4] = data[first : first + 4]
     path.write_bytes(data)
+    edit(path, added)
     with pytest.warns(UserWarning, match="is damaged, so rows may be missing or wrong"):
         build_report(read_report(path))
 
@@ -384,3 +397,40 @@ def test_a_second_look_at_a_file_keeps_the_locks_of_sqlite(tmp_path: Path) -> No
         check_database(path)
         assert not can_write()
     assert can_write()
+
+
+_COSTLY = "TABLE costly (a, b AS (hex(zeroblob(400000000))) NOT NULL)"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        f"sql = 'CREATE' || char(9) || '{_COSTLY}'",
+        f"type = 'Table', sql = 'CREATE {_COSTLY}'",
+        f"sql = 'CREATE {_COSTLY}'",
+        "name = '5x', tbl_name = '5x', sql = 'CREATE TABLE \"5x\" (a)'",  # `quick_check(5x)` checks all tables
+    ],
+)
+def test_no_check_runs_a_program_whose_definition_is_forged(tmp_path: Path, forged: str) -> None:
+    path = edit(
+        _report(tmp_path / "a.sqlite"),
+        "CREATE TABLE costly (a)",
+        "INSERT INTO costly VALUES (1)",
+        "CREATE TABLE other (a, b AS (hex(zeroblob(400000000))) NOT NULL)",
+        "PRAGMA writable_schema = ON",
+        f"UPDATE sqlite_master SET {forged} WHERE name = 'costly'",
+    )
+    found = check_integrity(path, time_limit_s=60)
+    assert (found.complaints, found.stopped[:8]) == ((), "short of")
+    assert len(read_report(path)["nvtx"]) == 2000
+
+
+def test_names_of_facts_are_compared_as_they_are(tmp_path: Path) -> None:
+    path = edit(
+        Path(shutil.copy(RANK0, tmp_path)),
+        "CREATE TABLE facts (name TEXT COLLATE NOCASE, value TEXT)",
+        "INSERT INTO facts SELECT upper(name), value FROM TARGET_INFO_SYSTEM_ENV",
+        "DROP TABLE TARGET_INFO_SYSTEM_ENV",
+        "ALTER TABLE facts RENAME TO TARGET_INFO_SYSTEM_ENV",
+    )
+    assert "hostname" not in read_report(path)["facts"]["name"].to_list()

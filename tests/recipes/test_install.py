@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -73,6 +74,12 @@ def test_recipes_are_copied_to_a_folder_and_replaced_when_asked(tmp_path: Path) 
     assert call("recipe", "install", "--to", folder, "--force").code == 0
     assert_installed(folder)
     assert (folder / "mine").is_dir()
+    shutil.rmtree(folder / "nsys_pp_summary")
+    (folder / "nsys_pp_summary").symlink_to(folder / "mine")
+    (folder / "nsys_pp_merge" / "kept").touch()
+    refused = call("recipe", "install", "--to", folder, "--force")
+    assert_refused(refused, f"`{folder / 'nsys_pp_summary'}`: it exists, and `nsys-pp` did not write it")
+    assert (folder / "nsys_pp_merge" / "kept").is_file()
 
 
 def test_what_is_no_nsys_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

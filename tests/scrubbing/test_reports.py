@@ -89,6 +89,8 @@ def _scrub_beside(report: Path, folder: Path) -> tuple[Path, Path]:
 def test_planted_secrets_are_not_in_the_bytes(tmp_path: Path, schema: str) -> None:
     report = plant(tmp_path / "planted.sqlite", schema)
     plant_into(report)
+    if schema == "3.7.2":  # names are equal in any case
+        edit(report, "ALTER TABLE TARGET_INFO_SYSTEM_ENV RENAME COLUMN name TO NAME")
     plain, clean = _scrub_beside(report, tmp_path)
     # an event of the operating system refers to it
     ((text,),) = select(plain, "SELECT value FROM StringIds WHERE id = 900002")
@@ -175,6 +177,10 @@ def test_other_tables_are_kept_on_request(tmp_path: Path) -> None:
                 "ALTER TABLE e RENAME TO NVTX_EVENTS",
             ],
             id="chosen row ids",
+        ),
+        pytest.param(
+            ["UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rowid = 9223372036854775807 WHERE rowid = 1296"],
+            id="largest row id",
         ),
         pytest.param(
             ["ALTER TABLE StringIds RENAME TO e", "ALTER TABLE e RENAME TO stringids"],
