@@ -48,9 +48,7 @@ def check_regular(path: Path) -> None:
 
 IMMUTABLE = "&immutable=1"  # at the end of a URI: no locks, no journal
 _MAGIC = b"SQLite format 3\0"
-_JOURNAL_MAGIC = (
-    b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"  # https://www.sqlite.org/fileformat2.html#the_rollback_journal
-)
+_JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"  # SQLite's "Database File Format", section 3
 _HEADER_BYTES = 100
 
 _OTHER_KINDS = {
@@ -302,11 +300,12 @@ def connect_plainly(path: Path) -> sqlite3.Connection:
 
 
 _MOST_COMPLAINTS = 1_000
+# Of other tables, SQLite's check would compute columns; `integrity_check(5x)` checks all tables.
 _IS_PLAIN_TABLE = f"""{STORED} AND t.name NOT GLOB '[-+0-9]*'
-    AND (SELECT max(hidden) < 2 FROM pragma_table_xinfo(t.name))"""  # `integrity_check(5x)` checks all tables
+    AND (SELECT max(hidden) < 2 FROM pragma_table_xinfo(t.name))"""
 # What SQLite's check would run programs of the file for, which may need much memory, and not end.
 FIND_PROGRAMS = f"""
-    SELECT CAST(t.name AS TEXT) FROM sqlite_master AS t WHERE NOT coalesce(
+    SELECT CAST(coalesce(nullif(t.name, ''), '?') AS TEXT) FROM sqlite_master AS t WHERE NOT coalesce(
         {_IS_PLAIN_TABLE}
         OR t.type = 'index' AND t.sql IS NULL
         OR t.type = 'index' AND (t.sql LIKE 'CREATE INDEX %' OR t.sql LIKE 'CREATE UNIQUE INDEX %')

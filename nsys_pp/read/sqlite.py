@@ -712,8 +712,8 @@ def _find_damage(path: Path, export: _Export, suspects: Sequence[str], connectio
     is_small = path.stat().st_size <= _SMALL_FILE_BYTES
     names = {source.name for source in export.sources} if is_small else {*suspects}
     try:
-        names -= (programs := {*map(spell, connection.fetch(FIND_PROGRAMS, "t").columns[0].drop_nulls())})
-        for argument in ["1"] if is_small and not programs else map(quote_name, sorted(names)):
+        programs = {*map(spell, connection.fetch(FIND_PROGRAMS, "t").columns[0])}
+        for argument in ["1"] if is_small and not programs else map(quote_name, sorted(names - programs)):
             lines = connection.fetch(f"PRAGMA quick_check({argument})", "t").columns[0].drop_nulls()
             told = [line for text in lines for line in text.splitlines() if line[:3] != "***"]
             if told != ["ok"]:
