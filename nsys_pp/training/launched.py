@@ -139,8 +139,7 @@ class LaunchedOps:
     def is_off(self) -> Bools:
         """Mask of devices whose clock is off."""
         known = np.flatnonzero(self.call >= 0)
-        early_ns = self.launch[known] - self.start[known]
-        return mark_off_clocks(self.device[known], early_ns, len(self.devices))
+        return mark_off_clocks(self.device[known], self.launch[known] - self.start[known], len(self.devices))
 
     @cached_property
     def limits(self) -> tuple[Int64s, Int64s]:
