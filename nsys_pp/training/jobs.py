@@ -188,8 +188,7 @@ def _find_delays(jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     api_calls, launches = ops.api_calls, ops.launches
     parts = []
     for device in range(len(ops.devices)):
-        own, rows = np.flatnonzero(ops.device == device), np.flatnonzero(of_job == device)
-        own = own[np.argsort(ops.start[own], kind="stable")]
+        own, rows = ops.list_by_start(ops.device == device), np.flatnonzero(of_job == device)
         parts.append(_pair(rows, start[rows], own, ops.start[own]))
     row, op = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else (start[:0],) * 2
     launched = numbers(launches["op_id"])

@@ -154,8 +154,7 @@ def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s
     step_start, step_end, step_number = (numbers(steps[name]) for name in ("start_ns", "end_ns", "step"))
     parts = [[np.zeros(0, dtype=np.int64)] * 4]  # of no device
     for device in range(len(ops.devices)):
-        computes = np.flatnonzero(ops.is_compute & (ops.device == device))
-        computes = computes[np.argsort(ops.start[computes], kind="stable")]
+        computes = ops.list_by_start(ops.is_compute & (ops.device == device))
         own = np.flatnonzero(step_group == device)
         own = own[np.argsort(step_start[own], kind="stable")]
         edges = list_distinct(np.concatenate([step_start[own], step_end[own]]))

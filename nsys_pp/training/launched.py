@@ -135,6 +135,11 @@ class LaunchedOps:
             np.where(self.call < 0, self.start, times) for times in (self.launch, self.launched)
         )
 
+    def list_by_start(self, is_chosen: Bools) -> Int64s:
+        """List the rows of some operations in order of their starts."""
+        rows = np.flatnonzero(is_chosen)
+        return rows[np.argsort(self.start[rows], kind="stable")]
+
     @cached_property
     def is_off(self) -> Bools:
         """Mask of devices whose clock is off."""

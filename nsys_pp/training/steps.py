@@ -209,8 +209,7 @@ def _find_first(steps: _StepBounds, ops: LaunchedOps) -> Int64s:
 
     It is a kernel, or a copy or set launched in the step before it.
     """
-    others = np.flatnonzero(~(ops.is_main_kernel | ops.is_communication | ops.is_aside))
-    others = others[np.argsort(ops.start[others], kind="stable")]
+    others = ops.list_by_start(~(ops.is_main_kernel | ops.is_communication | ops.is_aside))
     at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
     begin = np.append(steps.host_start, NEVER)[at]
     is_inside = (begin != NEVER) & (ops.issue[others] >= begin)
@@ -253,8 +252,7 @@ def _is_delayed(first: Int64s, device: Int64s, ops: LaunchedOps) -> Bools:
 
     Operations right after a recorded one do not count.
     """
-    order = np.flatnonzero(~(ops.is_communication | ops.is_aside))
-    order = order[np.argsort(ops.start[order], kind="stable")]
+    order = ops.list_by_start(~(ops.is_communication | ops.is_aside))
     if not len(order):
         return np.zeros(len(first), dtype=np.bool_)
     at = order[find_first(device, first, ops.device[order], ops.start[order])]

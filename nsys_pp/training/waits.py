@@ -455,8 +455,7 @@ def _list_gaps(segments: Segments, steps: pl.DataFrame, ops: LaunchedOps, needs:
     after = np.minimum(np.maximum(latest, start), end)
     gap_step = np.append(step, np.arange(len(group)))
     gap_end = np.append(segments.start[inside], end)
-    mains = np.flatnonzero(needs.kind < 0)
-    mains = mains[np.argsort(ops.start[mains], kind="stable")]
+    mains = ops.list_by_start(needs.kind < 0)
     kernel = pick(mains, find_first(group[gap_step], gap_end, ops.device[mains], ops.start[mains]), -1)
     is_tail = (kernel < 0) | (ops.start[kernel] >= end[gap_step])
     is_final = np.isin(needs.kind, (MESSAGE, COLLECTIVE)) | ((needs.kind == COPY) & ops.is_main)
