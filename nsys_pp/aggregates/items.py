@@ -61,10 +61,9 @@ def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.Dat
     counts = [column for column in ("call_count",) if column in instances.columns]
     keys = [column for column in instances.columns if column not in (*counts, "value_ns")]
     sums = build_distributions(instances, keys, "value_ns", counts=counts)
-    of_all = {
-        name: pl.lit(text, ITEM_AGGREGATES[name]) for name, text in (("item", item), ("measure", measure))
-    }
-    return conform_part(sums.with_columns(**of_all), ITEM_AGGREGATES)
+    return sums.with_columns(
+        item=pl.lit(item, ITEM_AGGREGATES["item"]), measure=pl.lit(measure, ITEM_AGGREGATES["measure"])
+    ).pipe(conform_part, ITEM_AGGREGATES)
 
 
 # Limit of distinct names; above it, numbers in names are folded: "step 12" becomes "step #".
@@ -88,13 +87,14 @@ def sum_ranges(
         `ITEM_AGGREGATES` of item "range", all measures. Open ranges end at the end of the capture. Empty in,
         empty out.
     """
-    columns = [
-        step_on_host(ranges, steps),
-        ranges["domain"],
-        ranges["kind"].alias("style"),
-        _fold(ranges["name"], most_names).alias("name"),
-    ]
-    instances = ranges[["process_key"]].hstack(columns)
+    instances = ranges[["process_key"]].hstack(
+        [
+            step_on_host(ranges, steps),
+            ranges["domain"],
+            ranges["kind"].alias("style"),
+            _fold(ranges["name"], most_names).alias("name"),
+        ]
+    )
     # Ranges are in order of range_id, and projections are of some of them.
     row = np.searchsorted(numbers(ranges["range_id"]), numbers(projections["range_id"]))
     projected = projections[["device_id", "call_count"]].hstack(index_rows(instances, row))
@@ -257,14 +257,15 @@ def sum_operators(
         _sum_gpu(level, ops, facts["device_id"], at)
         for level, at in zip(levels, (in_outer, in_inner), strict=True)
     ]
-    of_ops = [
-        step_on_device(facts, steps),
-        gather(outer_name, in_outer).alias("name"),
-        gather_rows(inner_name.to_frame(), ["name"], in_inner)["name"].alias("inner"),
-        facts["name"].alias("kernel"),
-        pl.Series("value_ns", ops.duration),
-    ]
-    kernels = facts[["process_key", "device_id"]].hstack(of_ops)
+    kernels = facts[["process_key", "device_id"]].hstack(
+        [
+            step_on_device(facts, steps),
+            gather(outer_name, in_outer).alias("name"),
+            gather_rows(inner_name.to_frame(), ["name"], in_inner)["name"].alias("inner"),
+            facts["name"].alias("kernel"),
+            pl.Series("value_ns", ops.duration),
+        ]
+    )
     return pl.concat([*parts, sum_instances(kernels, item="operator", measure="gpu")])
 
 
@@ -396,14 +397,15 @@ def sum_items(
     Returns:
         `ITEM_AGGREGATES`. Empty in, empty out.
     """
-    items = [
-        sum_ranges(ranges, projections, steps, most_names=most_names),
-        sum_operators(
-            ranges, operators, gpu_ops=gpu_ops, api_calls=api_calls, launches=launches, steps=steps
-        ),
-        sum_phases(jobs, gpu_ops, steps, kinds=kinds),
-    ]
-    return conform(pl.concat(items), ITEM_AGGREGATES)
+    return pl.concat(
+        [
+            sum_ranges(ranges, projections, steps, most_names=most_names),
+            sum_operators(
+                ranges, operators, gpu_ops=gpu_ops, api_calls=api_calls, launches=launches, steps=steps
+            ),
+            sum_phases(jobs, gpu_ops, steps, kinds=kinds),
+        ]
+    ).pipe(conform, ITEM_AGGREGATES)
 
 
 def sum_ops(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -> pl.DataFrame:
@@ -423,13 +425,14 @@ def sum_ops(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -
     is_short = ~has_value(full_name)
     if is_short.any():
         full_name = name if is_short.all() else name.zip_with(pl.Series(is_short), full_name)
-    columns = [
-        step_on_device(gpu_ops, steps),
-        full_name.alias("name"),
-        gpu_ops["name"].alias("base_name"),
-        (gpu_ops["end_ns"] - gpu_ops["start_ns"]).alias("duration_ns"),
-    ]
-    ops = gpu_ops[[*DEVICE, "kind", "is_communication"]].hstack(columns)
+    ops = gpu_ops[[*DEVICE, "kind", "is_communication"]].hstack(
+        [
+            step_on_device(gpu_ops, steps),
+            full_name.alias("name"),
+            gpu_ops["name"].alias("base_name"),
+            (gpu_ops["end_ns"] - gpu_ops["start_ns"]).alias("duration_ns"),
+        ]
+    )
     keys = [*_STEP, "kind", "name", "base_name", "is_communication"]
     return conform(build_distributions(ops, keys, "duration_ns"), OP_AGGREGATES)
 
@@ -511,8 +514,9 @@ def sum_collectives(
     if kernels.is_empty():
         return COLLECTIVE_AGGREGATES.to_frame()
     op_id = numbers(kernels["op_id"])
-    own = keep_rows(requests, np.isin(numbers(requests["op_id"]), op_id))
-    requested = _describe_requests(own, nccl_calls)
+    requested = _describe_requests(
+        keep_rows(requests, np.isin(numbers(requests["op_id"]), op_id)), nccl_calls
+    )
     described = gather_rows(
         requested, ["call", "size_bytes", "rank_count"], find_rows(numbers(requested["op_id"]), op_id)
     )
@@ -791,14 +795,16 @@ def _rows_around(threads: pl.Series, times: pl.Series, intervals: pl.DataFrame) 
     is_known = threads.is_not_null()
     rows = pl.int_range(len(intervals), eager=True)
     whole = intervals.select("thread_key", "start_ns", "end_ns", row=rows).drop_nulls()
-    innermost = find_innermost(
-        threads.filter(is_known).to_numpy(),
-        times.filter(is_known).to_numpy(),
-        interval_owner=whole["thread_key"].to_numpy(),
-        start=whole["start_ns"].to_numpy(),
-        end=whole["end_ns"].to_numpy(),
+    row = pl.Series(
+        find_innermost(
+            threads.filter(is_known).to_numpy(),
+            times.filter(is_known).to_numpy(),
+            interval_owner=whole["thread_key"].to_numpy(),
+            start=whole["start_ns"].to_numpy(),
+            end=whole["end_ns"].to_numpy(),
+        ),
+        dtype=pl.Int64,
     )
-    row = pl.Series(innermost, dtype=pl.Int64)
     around = whole["row"].gather(row.set(row < 0, None))
     at = is_known.arg_true()
     return pl.Series("row", [None], dtype=pl.Int64).new_from_index(0, len(times)).scatter(at, around)

@@ -52,12 +52,13 @@ def list_processes(
     Returns:
         `SUMMARY_PROCESSES`.
     """
-    processes = pl.concat(
-        frames[name].select("process_key").unique().with_columns(report=pl.lit(number, pl.UInt32))
-        for number, frames in enumerate(reports)
-        for name in ("host_times", "op_aggregates")
-    )
-    processes = join(processes).unique()
+    processes = join(
+        pl.concat(
+            frames[name].select("process_key").unique().with_columns(report=pl.lit(number, pl.UInt32))
+            for number, frames in enumerate(reports)
+            for name in ("host_times", "op_aggregates")
+        )
+    ).unique()
     machines = roster.group_by("report", maintain_order=True).agg(pl.col("machine").first())
     others = (
         processes.join(lanes.select(_PROCESS), on=_PROCESS, how="anti")
@@ -77,8 +78,11 @@ def list_processes(
         label=pl.when(is_again > 1).then(pl.format("{} ({})", "label", is_again)).otherwise("label")
     )
     columns = [pl.col(name).cast(of) for name, of in SUMMARY_PROCESSES.items() if name != "process"]
-    both = pl.concat(frame.select(columns) for frame in (lanes, others))
-    return conform(both.with_row_index("process"), SUMMARY_PROCESSES)
+    return (
+        pl.concat(frame.select(columns) for frame in (lanes, others))
+        .with_row_index("process")
+        .pipe(conform, SUMMARY_PROCESSES)
+    )
 
 
 def concatenate_frames(
@@ -113,14 +117,10 @@ def concatenate_frames(
                 for number, frames in enumerate(reports)
             )
         )
+        process = frame.join(at_process, on=_PROCESS, how="left", maintain_order="left")["process"]
         if "device_id" in frame.columns:
             on_device = frame.join(at_device, on=at_device.columns[:3], how="left", maintain_order="left")
-            of_process = frame.select(_PROCESS).join(
-                at_process, on=_PROCESS, how="left", maintain_order="left"
-            )
-            process = on_device["process"].fill_null(of_process["process"])
-        else:
-            process = frame.join(at_process, on=_PROCESS, how="left", maintain_order="left")["process"]
+            process = on_device["process"].fill_null(process)
         placed[name] = (
             frame.drop("report", "process_key", "device_id", strict=False)
             .insert_column(0, process)

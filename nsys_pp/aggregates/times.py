@@ -169,8 +169,7 @@ class Union(Struct, frozen=True, kw_only=True):
 
     def overlap_within(self, other: Union, first: Int64s, last: Int64s) -> Int64s:
         """Return the length of the intersection within each window: |A| + |B| - |A or B|."""
-        either = (self | other).within(first, last)
-        return self.within(first, last) + other.within(first, last) - either
+        return self.within(first, last) + other.within(first, last) - (self | other).within(first, last)
 
 
 def unite(start: Int64s, end: Int64s) -> Union:

@@ -178,13 +178,12 @@ def _collect_votes(
     offset = times[others] - ends[number]
     order = np.argsort(offset, kind="stable")
     number, others, offset = number[order], others[order], offset[order]
-    weight = 1 / columns["inside"][number]
     return Votes(
         time=ends[number],
         voter=number,
         voter_time=ends,
         offset_ns=offset,
-        weight=weight,
+        weight=1 / columns["inside"][number],
         link=events.channel[voters[number]] * (int(channels.max(initial=0)) + 1) + channels[others],
         half=((offset - counted.least) / half_ns).astype(np.int64),
     )
@@ -259,8 +258,7 @@ def list_expected(votes: Votes, center: Line, dense: list[Int64s]) -> list[Int64
 
     Where few operations are shared, unrelated ones that repeat have more votes elsewhere.
     """
-    distance_ns = np.abs(votes.offset_ns - center.at(votes.time))
-    near = np.flatnonzero(distance_ns <= _EXPECTED_NS)
+    near = np.flatnonzero(np.abs(votes.offset_ns - center.at(votes.time)) <= _EXPECTED_NS)
     if not len(near):
         return []
     listed = {(int(window[0]), int(window[-1])) for window in dense}

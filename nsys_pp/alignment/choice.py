@@ -115,8 +115,7 @@ class Timeline(Struct):
         if not any(own.any_ns or own.stepped_ns for own in self.rival_distances.values()):
             return RivalDistances()
         reference = self.keep_keys(events.key)
-        pairs = _pair(events, reference, line, scatter_ns)
-        shared = list_distinct(reference.instances[pairs.reference_row])
+        shared = list_distinct(reference.instances[_pair(events, reference, line, scatter_ns).reference_row])
         rows = np.flatnonzero(
             np.isin(self.instance, shared) & np.isin(self.events.domain, np.array([*self.lines]))
         )
@@ -141,8 +140,7 @@ class Timeline(Struct):
         own = of_domain[self.events.domain[rows]]
         order = np.lexsort((own, self.instance[rows]))
         _, first, counts = np.unique(self.instance[rows][order], return_index=True, return_counts=True)
-        of_operation = own[order][first + counts // 2]
-        return float(np.quantile(of_operation, 1 - _LEAST_SHARE, method="higher"))
+        return float(np.quantile(own[order][first + counts // 2], 1 - _LEAST_SHARE, method="higher"))
 
     def add(self, domain: int, rows: Int64s, line: Line, scatter_ns: float | None) -> None:
         """Add a domain: its events join the operations that they match, the others become new operations.
@@ -462,7 +460,6 @@ def _score(
     Own evidence, probability, and evidence of the other units close to it.
     """
     center, width_ns = prior.expect(timeline, joint[0])
-    near_ns = TOGETHER_NS if timeline.machines & joint[0].machines else 0.0
     candidates = [
         find_candidates(
             merged,
@@ -470,7 +467,7 @@ def _score(
             center,
             width_ns,
             scatter_ns,
-            near_ns=near_ns,
+            near_ns=TOGETHER_NS if timeline.machines & joint[0].machines else 0.0,
         )
         if len(merged)
         else []
@@ -483,8 +480,7 @@ def _score(
         for other, rivals in enumerate(candidates):
             if other != number and own and rivals:
                 joint_evidence += _find_near_evidence(rows[number], rows[other], rivals)
-        lines = [candidate.line for candidate in own]
-        probabilities = prior.weigh(timeline, joint[number], lines, center)
+        probabilities = prior.weigh(timeline, joint[number], [candidate.line for candidate in own], center)
         for candidate, probability, others in zip(own, probabilities, joint_evidence.tolist(), strict=True):
             # less the log probability of the drift, relative to none, with a normal distribution
             score = candidate.evidence - 0.5 * (candidate.line.rate / DRIFT_SIGMA) ** 2 + probability

@@ -109,8 +109,7 @@ def _find_end(session: Session, anchors: pl.DataFrame) -> int:
 
     The recorded end of some captures is.
     """
-    last = anchors["end_ns"].max()
-    ends = [end for end in (session.capture_end_ns, last) if isinstance(end, int)]
+    ends = [end for end in (session.capture_end_ns, anchors["end_ns"].max()) if isinstance(end, int)]
     return max(ends, default=session.time_shift_ns)
 
 

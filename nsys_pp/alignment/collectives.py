@@ -284,8 +284,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         """Add a unit; it also inherits the doubts of the domains that it was compared with."""
         if choice.is_clear and np.isfinite(choice.sharpest_ns):
             self.sharpest_ns.append(choice.sharpest_ns)
-        operations = choice.unit.merge_operations()
-        distances = timeline.inherit_doubts(operations, choice.line, self.scatter_ns())
+        distances = timeline.inherit_doubts(choice.unit.merge_operations(), choice.line, self.scatter_ns())
         shared = timeline.machines & choice.unit.machines
         if shared:  # it was expected near the others of its machine
             distances = distances.widen(

@@ -110,12 +110,12 @@ def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
 
 
 def _share_system_clock(session: Session, other: Session) -> bool:
-    if session.system_clock_ns is None or other.system_clock_ns is None:
-        return False
-    if session.utc_epoch_ns is None or other.utc_epoch_ns is None:
-        return False  # containers may have system clocks of their own
-    lead = (session.utc_epoch_ns - session.system_clock_ns) - (other.utc_epoch_ns - other.system_clock_ns)
-    return abs(lead) < _ONE_CLOCK_NS
+    leads = [
+        one.utc_epoch_ns - one.system_clock_ns
+        for one in (session, other)  # without UTC they may be containers with system clocks of their own
+        if one.utc_epoch_ns is not None and one.system_clock_ns is not None
+    ]
+    return len(leads) == 2 and abs(leads[0] - leads[1]) < _ONE_CLOCK_NS
 
 
 COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE, MPI = range(5)

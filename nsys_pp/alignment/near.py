@@ -84,8 +84,7 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
     best, most = Line(center_ns=center), 0
     for rate in _list_rates(count).tolist():
         level = np.sort(values - rate * (times - center))
-        stops = np.searchsorted(level, level + width, side="right")
-        inside = stops - np.arange(len(level))
+        inside = np.searchsorted(level, level + width, side="right") - np.arange(len(level))
         first = int(np.argmax(inside))
         if inside[first] > most:
             most = int(inside[first])

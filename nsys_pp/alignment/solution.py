@@ -104,8 +104,7 @@ def bound_groups(
     sends, receives = np.flatnonzero(kind == SEND), np.flatnonzero(kind == RECEIVE)
     order = sends[np.argsort(instance[sends], kind="stable")]
     low = np.searchsorted(instance[order], instance[receives])
-    high = np.searchsorted(instance[order], instance[receives], side="right")
-    single = high - low == 1
+    single = np.searchsorted(instance[order], instance[receives], side="right") - low == 1
     send, receive = order[low[single]], receives[single]
     sender, receiver = group[clock[send]], group[clock[receive]]
     count = int(group.max(initial=0)) + 1
@@ -353,14 +352,15 @@ def _describe_group(
         spread = fit.sigma_ns(number, limits).max(initial=0.0) if len(rows) else np.inf
         change = fit.change_ns(number, limits).max(initial=0.0)
         slew = bound_slew(ends, events.end[all_ends[member]]) if len(rows) else 0.0
-        bound = bound_error(
-            residual,
-            pooled,
-            float(spread),
-            counts["collectives"] + counts["MPI"],
-            float(message_bounds[tied[number]] + change) + slew,
+        solution.bound_ns[member] = np.round(
+            bound_error(
+                residual,
+                pooled,
+                float(spread),
+                counts["collectives"] + counts["MPI"],
+                float(message_bounds[tied[number]] + change) + slew,
+            )
         )
-        solution.bound_ns[member] = np.round(bound)
         solution.rows[member] |= {
             "source": next((name for name, n in counts.items() if n), "UTC"),
             "residual_median_ns": round(float(np.median(residual))) if len(residual) else None,

@@ -301,12 +301,15 @@ def list_missing(counts: Mapping[str, int], *, nsys_version: str | None, has_gra
         "graph_nodes": (has_graphs or "graph" in counts) and not counts.get("kernel_in_graph", 0),
         "nccl_calls": counts.get("communication", 0) > 0 and version >= _NCCL_TRACE_SINCE,
     }
-    rows = [
-        (kind.kind, kind.title, _spell_option(kind.option, version))
-        for kind in _KINDS
-        if kind.option is not None and not _count(kind, counts) and is_missing.get(kind.kind, True)
-    ]
-    return pl.DataFrame(rows, schema=MISSING, orient="row")
+    return pl.DataFrame(
+        [
+            (kind.kind, kind.title, _spell_option(kind.option, version))
+            for kind in _KINDS
+            if kind.option is not None and not _count(kind, counts) and is_missing.get(kind.kind, True)
+        ],
+        schema=MISSING,
+        orient="row",
+    )
 
 
 def name_option(kind: str, *, nsys_version: str | None) -> str:

@@ -201,8 +201,7 @@ def drop_impossible(raw: RawReport) -> None:
         beyond = pl.any_horizontal(
             (pl.col(column) > most) | (pl.col(column) < least) for column in columns
         ).fill_null(value=False)
-        passes = raw[name].select(~beyond).to_series()
-        count = raw.keep(name, passes, "at impossible times")
+        count = raw.keep(name, raw[name].select(~beyond).to_series(), "at impossible times")
         warnings.warn(f"`{raw.path}`: left out {count:,} {noun} with impossible times", stacklevel=4)
 
 

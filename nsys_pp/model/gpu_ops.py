@@ -298,8 +298,7 @@ def _find_by_number(
         return np.full(len(waits), -1), np.zeros(len(waits), dtype=np.bool_)
     at = find_pairs(process[0][known], number[known], process[1], wanted)
     found = np.where(at >= 0, known[at], -1)
-    is_same = (found >= 0) & (event[0][found] == event[1])
-    return np.where(is_same, found, -1), wanted != NEVER
+    return np.where((found >= 0) & (event[0][found] == event[1]), found, -1), wanted != NEVER
 
 
 def _is_ambiguous(of_record: Int64s, records: pl.DataFrame) -> Bools:
@@ -309,8 +308,7 @@ def _is_ambiguous(of_record: Int64s, records: pl.DataFrame) -> Bools:
     """
     context = numbers(records["context_id"])
     first, event = find_distinct(of_record)
-    differs = context != context[first][event]
-    return np.asarray(mark_rows(event[differs], len(first))[event])
+    return np.asarray(mark_rows(event[context != context[first][event]], len(first))[event])
 
 
 def build_memory_events(raw: RawReport) -> pl.DataFrame:

@@ -288,8 +288,7 @@ def _from_launcher(processes: Sequence[int], launcher: Mapping[str, str]) -> pl.
     launched = find_rank(launcher)
     if launched is None or len(processes) > 1:
         return RANKS.to_frame()
-    key = processes[0] if processes else None
-    row = (key, None, launched.rank, launched.source, launched.world_size)
+    row = (processes[0] if processes else None, None, launched.rank, launched.source, launched.world_size)
     return pl.DataFrame([row], schema=RANKS, orient="row")
 
 
@@ -606,8 +605,7 @@ def _list_facts(raw: RawReport) -> Iterator[str]:
     is_of_machine = raw["facts"]["name"].is_in(["hostname", "hardware_id", "system_id"])
     yield from _format_rows("facts", raw["facts"].filter(is_of_machine).rows())
     for table, columns in _TABLES.items():
-        rows = raw[table]
-        yield from _format_rows(table, zip(*(rows[column].to_list() for column in columns), strict=True))
+        yield from _format_rows(table, raw[table].select(columns).rows())
     yield from (f"{table} {raw.recorded.get(table) or 0}" for table in ("calls", "kernels", "copies", "sets"))
 
 

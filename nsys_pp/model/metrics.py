@@ -265,10 +265,10 @@ def build_network_metrics(raw: RawReport) -> list[SampledMetric]:
     Samples name a port since 2025. The port is in the name of a metric where the card or switch has several
     with samples.
     """
-    samples = raw["network_metrics"]
     names = raw["network_metric_names"].unique(["list", "index"], keep="last", maintain_order=True)
     named = (
-        samples.join(names, on=["list", "index"], how="left", maintain_order="left")
+        raw["network_metrics"]
+        .join(names, on=["list", "index"], how="left", maintain_order="left")
         .join(_list_cards(raw), on="device", how="left", maintain_order="left")
         .select(
             "start",
@@ -282,8 +282,7 @@ def build_network_metrics(raw: RawReport) -> list[SampledMetric]:
         )
         .sort("start", maintain_order=True)
     )
-    ports = named.group_by("owner").agg(count=pl.col("port").n_unique())
-    several = set(ports.filter(pl.col("count") > 1)["owner"])
+    several = set(named.group_by("owner").agg(pl.col("port").n_unique()).filter(pl.col("port") > 1)["owner"])
     metrics = []
     for key, part in named.partition_by(_KEYS, as_dict=True, maintain_order=True).items():
         facts = dict(zip(_KEYS, key, strict=True))

@@ -231,8 +231,7 @@ def _number_by_local_ranks(
             return None
         ranks[key] = local.pop()
     numbers = {key: rank for key, rank in ranks.items() if rank is not None}
-    is_unique = len({*numbers.values()}) == len(ranks)
-    return numbers if is_unique else None
+    return numbers if len({*numbers.values()}) == len(ranks) else None
 
 
 class Machine(Struct, frozen=True, kw_only=True):

@@ -166,12 +166,11 @@ def find_strangers(
     Returns:
         By index of the report, why it is not of the run.
     """
-    moved_ns = offsets_ns or {}
     machines = dict(roster.select("report", "machine").iter_rows())
     sessions = [
         identity.session
         if (utc_ns := identity.session.utc_epoch_ns) is None
-        else replace(identity.session, utc_epoch_ns=utc_ns + moved_ns.get(machines[report], 0))
+        else replace(identity.session, utc_epoch_ns=utc_ns + (offsets_ns or {}).get(machines[report], 0))
         for report, identity in enumerate(identities)
     ]
     windows = {report: window for report, one in enumerate(sessions) if (window := capture_window(one))}
@@ -182,8 +181,7 @@ def find_strangers(
         for report in sorted(run, key=lambda report: (not rivals[report], report)):
             free = [group for group in of_time if rivals[report].keys().isdisjoint(group)]
             if free:
-                start_ns = windows[report][0]
-                near = [min(abs(windows[other][0] - start_ns) for other in group) for group in free]
+                near = [min(abs(windows[other][0] - windows[report][0]) for other in group) for group in free]
                 free[near.index(min(near))].append(report)
             else:
                 of_time.append([report])

@@ -68,8 +68,7 @@ def select_whole_steps(training: Training) -> pl.DataFrame:
         step on every lane, so that such captures have results, too.
     """
     steps = sum_lane_steps(training)
-    is_whole = pl.col("is_whole") | pl.col("is_stepless")
-    return steps.filter(is_whole) if steps["is_whole"].any() else steps
+    return steps.filter(pl.col("is_whole") | pl.col("is_stepless")) if steps["is_whole"].any() else steps
 
 
 def sum_lane_steps(training: Training) -> pl.DataFrame:

@@ -63,11 +63,12 @@ def _sample_stages(evidence: Evidence) -> pl.DataFrame:
     lanes = evidence.whole_steps.drop_nulls("stage")
     own = _sum_own(evidence).drop_nulls("stage") if evidence.has_passes else SAMPLE.to_frame()
     means = own.group_by("stage", "step").agg(pl.col("value").mean())
-    parts = [
-        _shares(lanes, ("bubble",)),
-        _times(means, subject=pl.lit("compute"), metric="of jobs, per lane"),
-    ]
-    return pl.concat(parts).sort("stage", maintain_order=True)
+    return pl.concat(
+        [
+            _shares(lanes, ("bubble",)),
+            _times(means, subject=pl.lit("compute"), metric="of jobs, per lane"),
+        ]
+    ).sort("stage", maintain_order=True)
 
 
 def _sample_ranks(evidence: Evidence) -> pl.DataFrame:
@@ -392,8 +393,7 @@ def compare_longest_steps(a: Samples, b: Samples) -> pl.DataFrame:
     )
     if "run" in spans[0].columns:  # good runs differ in their longest steps, too
         of_runs = spans[0].group_by("run").agg(pl.col("value").max())["value"]
-        apart = 1 - to_float(of_runs.min()) / max(to_float(of_runs.max()), 1.0)
-        noise = noise.clip(lower_bound=apart)
+        noise = noise.clip(lower_bound=1 - to_float(of_runs.min()) / max(to_float(of_runs.max()), 1.0))
     longest = [
         span.tail(1).with_columns(
             subject=pl.lit(LONGEST_STEP), metric=pl.concat_str("metric", pl.lit(", most"))

@@ -112,8 +112,9 @@ class Comparison:
         Returns:
             The gain as of `predict_gain`; 0 where that run cannot be replayed.
         """
-        factor = pl.min_horizontal("a", "b") / pl.max_horizontal("a", "b")
-        factors = rows.select(link="subject", factor=factor)
+        factors = rows.select(
+            link="subject", factor=pl.min_horizontal("a", "b") / pl.max_horizontal("a", "b")
+        )
 
         def scale(run: WhatIf) -> Change:
             links = self._links(run).join(factors, on="link")
@@ -126,8 +127,7 @@ class Comparison:
         run = self.runs[slower]
         if run is None or run.refusal:
             return unknown_ns
-        gain_ns = max(0.0, run.gain_ns(change(run)))
-        return gain_ns / (self.facts[slower].micro_batch_count if self.per else 1)
+        return max(0.0, run.gain_ns(change(run))) / (self.facts[slower].micro_batch_count if self.per else 1)
 
     def place_link(self, label: str) -> str:
         """Name the machines of a link by its label, as in run B; "" where they are unknown."""
@@ -589,10 +589,9 @@ def describe_members(comparison: Comparison) -> list[Finding]:
     A change that all ranks, or all ranks of a stage, share is one finding.
     """
     changes = comparison.changes("ranks").filter(pl.col("a").is_not_null(), pl.col("b").is_not_null())
-    changed = changes.filter(pl.col("is_change"))
     findings = []
     for sign in (1, -1):
-        rows = changed.filter(pl.col("change_fraction") * sign > 0)
+        rows = changes.filter("is_change", pl.col("change_fraction") * sign > 0)
         if len(rows) == len(changes) > 1 and _is_alike(rows):
             findings.append(_describe_group(comparison, rows, stage=None))
             rows = _exceptions(rows)
@@ -753,8 +752,7 @@ def describe_bubble(comparison: Comparison, earlier: Sequence[Finding] = ()) -> 
     """
     changes = _find_cause_changes(comparison)
     is_change = pl.col("is_change").fill_null(value=not comparison.do_steps_differ)
-    is_large = pl.col("change_fraction").abs() >= LEAST_CHANGE
-    changes = changes.with_columns(is_change & is_large)
+    changes = changes.with_columns(is_change & (pl.col("change_fraction").abs() >= LEAST_CHANGE))
     changed = changes.filter("is_change").sort(pl.col("change_fraction").abs(), descending=True)
     if changed.is_empty():
         return []
@@ -765,8 +763,7 @@ def describe_bubble(comparison: Comparison, earlier: Sequence[Finding] = ()) -> 
         for cause, difference in causes.head(_MOST_CAUSES).select("subject", "change_fraction").iter_rows()
     ]
     because = f" ({', '.join(listed)} points)" if listed else ""
-    has_passes = any(facts.has_passes for facts in comparison.facts)
-    name = "the bubble" if has_passes else "the time without compute"
+    name = "the bubble" if any(facts.has_passes for facts in comparison.facts) else "the time without compute"
     after = f"{format_share(row['b'])} of {'the capture' if comparison.is_of_captures else 'a step'}"
     if row["is_change"]:
         word = "grew" if row["change_fraction"] > 0 else "shrank"
@@ -826,11 +823,11 @@ def _find_cause_changes(comparison: Comparison) -> pl.DataFrame:
 def describe_links(comparison: Comparison) -> list[Finding]:
     """Describe the links whose transfers take longer or shorter: the one that changed most, and how many."""
     changes = comparison.changes("links")
-    changed = changes.filter(pl.col("is_change"))
     findings = []
     for sign, word in ((1, "longer"), (-1, "shorter")):
-        rows = changed.filter(pl.col("change_fraction") * sign > 0)
-        rows = rows.sort((pl.col("b") - pl.col("a")).abs(), descending=True)
+        rows = changes.filter("is_change", pl.col("change_fraction") * sign > 0).sort(
+            (pl.col("b") - pl.col("a")).abs(), descending=True
+        )
         if rows.is_empty():
             continue
         row = rows.row(0, named=True)
@@ -909,8 +906,11 @@ def describe_kernels(comparison: Comparison) -> list[Finding]:
     None of less than `LEAST_SHARE` of a step.
     """
     changes = comparison.changes("kernels").filter(metric=KERNEL_TOTAL).drop_nulls("subject")
-    sized = changes.with_columns(size=(pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs())
-    sized = sized.filter(pl.col("size") >= LEAST_SHARE * comparison.step_ns).sort("size", descending=True)
+    sized = (
+        changes.with_columns(size=(pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs())
+        .filter(pl.col("size") >= LEAST_SHARE * comparison.step_ns)
+        .sort("size", descending=True)
+    )
     findings = []
     for row in sized.filter(pl.col("is_change")).head(1).iter_rows(named=True):
         text = (

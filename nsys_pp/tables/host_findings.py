@@ -67,9 +67,10 @@ def describe_hosts(
         known: Activity that the sentence has named: of a call only the stack is described, of a range the
             calls.
     """
-    late = evidence.lane_steps.filter(pl.col("lane").is_in(list(lanes)))
-    late = late.group_by("lane").agg(
-        late_ns=pl.sum_horizontal(*(pl.col(f"{cause}_ns").sum() for cause in causes))
+    late = (
+        evidence.lane_steps.filter(pl.col("lane").is_in(list(lanes)))
+        .group_by("lane")
+        .agg(late_ns=pl.sum_horizontal(*(pl.col(f"{cause}_ns").sum() for cause in causes)))
     )
     chosen = late.sort("late_ns", "lane", descending=[True, False]).head(_MOST_LANES)["lane"].to_list()
     rows = evidence.read_hosts(chosen).filter(
@@ -143,16 +144,19 @@ def list_gaps(evidence: Evidence) -> pl.DataFrame:
     batches = evidence.training.batches.drop_nulls(["start_ns", "end_ns"]).sort("lane", "start_ns")
     is_in_flight = pl.col("kind").cast(pl.String).is_in(["decode", "mixed"]).fill_null(value=False)
     in_flight = is_in_flight.shift(-1).over("lane").fill_null(value=False)
-    following = batches.with_columns(in_flight=in_flight).drop_nulls("gap_ns")
-    return following.select(
-        "lane",
-        start_ns="end_ns",
-        end_ns=pl.col("end_ns") + pl.col("gap_ns"),
-        idle_ns=pl.when("in_flight").then(0).otherwise(pl.sum_horizontal(*_UNKNOWN_WORK)),
-        **{
-            name: pl.when("in_flight").then(name).otherwise(0) if name in _UNKNOWN_WORK else pl.col(name)
-            for name in HOST_ACTIVITY_COLUMNS
-        },
+    return (
+        batches.with_columns(in_flight=in_flight)
+        .drop_nulls("gap_ns")
+        .select(
+            "lane",
+            start_ns="end_ns",
+            end_ns=pl.col("end_ns") + pl.col("gap_ns"),
+            idle_ns=pl.when("in_flight").then(0).otherwise(pl.sum_horizontal(*_UNKNOWN_WORK)),
+            **{
+                name: pl.when("in_flight").then(name).otherwise(0) if name in _UNKNOWN_WORK else pl.col(name)
+                for name in HOST_ACTIVITY_COLUMNS
+            },
+        )
     )
 
 
@@ -365,13 +369,15 @@ def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
 
 def _name_overhead(evidence: Evidence, lanes: Sequence[int], steps: Sequence[int]) -> str:
     """Name the longest overhead of nsys on some lanes; "" where it has no name."""
-    overheads = evidence.training.overheads.filter(
-        "is_of_profiler",
-        pl.col("name").is_not_null(),
-        pl.col("lane").is_in(lanes),
-        pl.col("step").is_in(steps),
+    named = _sum_by_name(
+        evidence.training.overheads.filter(
+            "is_of_profiler",
+            pl.col("name").is_not_null(),
+            pl.col("lane").is_in(lanes),
+            pl.col("step").is_in(steps),
+        ),
+        "time_ns",
     )
-    named = _sum_by_name(overheads, "time_ns")
     return f", most in `{cut_name(named['name'][0])}`" if named["time_ns"].sum() else ""
 
 
@@ -475,11 +481,12 @@ def _find_gaps_of_batches(evidence: Evidence) -> list[Finding]:
     share = (gaps - idle) / max(time + gaps, 1)
     if share < LEAST_PART:
         return []
-    activities = [
-        (to_float(of_hosts[column].sum()) / (time + gaps), name)
-        for name, column in zip(HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS, strict=True)
-    ]
-    texts = _name_largest(activities)
+    texts = _name_largest(
+        [
+            (to_float(of_hosts[column].sum()) / (time + gaps), name)
+            for name, column in zip(HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS, strict=True)
+        ]
+    )
     gain_ns = (gaps - idle) / batches.height
     period_ns = (time + gaps) / batches.height
     return [
@@ -550,9 +557,9 @@ def _describe_longest(evidence: Evidence, idle_ns: float) -> str:
     """Describe the longest gap, as far as it is in a step, if it is much of the idle time; else ""."""
     gaps = evidence.training.gaps
     if evidence.covers_compute:
-        since = evidence.training.steps.select("lane", "step", since="start_ns")
-        gaps = gaps.join(since, on=["lane", "step"])
-        gaps = gaps.with_columns(start_ns=pl.max_horizontal("start_ns", "since"))
+        gaps = gaps.join(
+            evidence.training.steps.select("lane", "step", since="start_ns"), on=["lane", "step"]
+        ).with_columns(start_ns=pl.max_horizontal("start_ns", "since"))
     length = pl.col("end_ns") - pl.col("start_ns")
     gaps = gaps.filter(length >= _LONG_GAP * idle_ns)
     if gaps.is_empty():

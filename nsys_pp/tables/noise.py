@@ -182,14 +182,16 @@ def compare_members(
     )
     slow = _measure(in_slow, member, spreads).filter(is_slow).with_columns(is_slow=pl.lit(value=True))
     others = _measure(samples, member, spreads).with_columns(is_slow=pl.lit(value=False))
-    found = [
-        SlowMember(**{**row, "steps": tuple(row["steps"])})
-        for row in slow.sort(-pl.col("excess_fraction"), member)
-        .rename({member: "member"})
-        .select(SlowMember.__struct_fields__)
-        .iter_rows(named=True)
-    ]
-    return Compared(slow=found, all=pl.concat([slow, others.join(slow, on=member, how="anti")]))
+    return Compared(
+        slow=[
+            SlowMember(**{**row, "steps": tuple(row["steps"])})
+            for row in slow.sort(-pl.col("excess_fraction"), member)
+            .rename({member: "member"})
+            .select(SlowMember.__struct_fields__)
+            .iter_rows(named=True)
+        ],
+        all=pl.concat([slow, others.join(slow, on=member, how="anti")]),
+    )
 
 
 def relate_to_peers(values: pl.DataFrame, member: str, group: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -386,7 +388,6 @@ def _test_members(
             among = relative.is_change & ~found.is_change & is_alike
             found = _Tested(*(np.where(among, *both) for both in zip(relative, found, strict=True)))
     in_change = np.arange(len(steps)) >= found.since[:, None]
-    unknown = pl.Series(np.isnan(found.noise))
     return (
         members.select(KEYS)
         .with_columns(
@@ -395,7 +396,7 @@ def _test_members(
             noise=pl.Series(found.noise * least[:, 0], dtype=pl.Float64).fill_nan(None),
             since_step=pl.Series(steps[found.since]).set(pl.Series(found.since == 0), None),
             is_among_peers=pl.Series(among),
-            is_change=pl.Series(found.is_change).set(unknown, None),
+            is_change=pl.Series(found.is_change).set(pl.Series(np.isnan(found.noise)), None),
         )
         .pipe(conform, _TESTED)
     )

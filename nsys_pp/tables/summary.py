@@ -529,8 +529,9 @@ def _build_ranges(summary: Summary, groups: Groups) -> pl.DataFrame:
     named = add_groups(ranges, summary, groups)
     rows = sum_times(ranges.filter(pl.col("measure") == "host"), summary, groups, keys=keys)
     for measure, column in (("gpu", "gpu_total_ns"), ("span", "gpu_span_ns")):
-        sums = named.filter(pl.col("measure") == measure)
-        sums = sum_by(sums, [*groups, *keys], **{column: pl.col("total").sum()})
+        sums = sum_by(
+            named.filter(pl.col("measure") == measure), [*groups, *keys], **{column: pl.col("total").sum()}
+        )
         rows = rows.join(sums, on=[*groups, *keys], how="full", coalesce=True, nulls_equal=True)
     return rows
 
@@ -614,8 +615,7 @@ def _build_sync(summary: Summary, groups: Groups) -> pl.DataFrame:
     union = sum_by(unions, [*groups, "name"], count=pl.col("count").sum(), total_ns=pl.col("union_ns").sum())
     union = add_ranks(union, unions, summary, groups=groups, keys=["name"], value="union_ns")
     rows = pl.concat([sum_times(calls, summary, groups, keys=["name"]), union], how="diagonal")
-    spans = hosts.filter(pl.col("activity") == "span")
-    spans = sum_by(spans, groups, span_ns=pl.col("union_ns").sum())
+    spans = sum_by(hosts.filter(pl.col("activity") == "span"), groups, span_ns=pl.col("union_ns").sum())
     return join_by(rows, spans, groups).with_columns(fraction=share("total_ns", "span_ns"))
 
 
@@ -667,12 +667,13 @@ def _build_communication(summary: Summary, groups: Groups) -> pl.DataFrame:
         .when(call.is_in(_OF_WHOLE))
         .then(1.0)
     )
-    speeds = {
-        f"{best}{name}_bytes_per_s": share(moved * NS_PER_S, duration)
-        for best, duration in (("", "median_ns"), ("best_", "min_ns"))
-        for name, moved in (("algorithm", whole), ("bus", whole * factor))
-    }
-    return rows.with_columns(**speeds)
+    return rows.with_columns(
+        **{
+            f"{best}{name}_bytes_per_s": share(moved * NS_PER_S, duration)
+            for best, duration in (("", "median_ns"), ("best_", "min_ns"))
+            for name, moved in (("algorithm", whole), ("bus", whole * factor))
+        }
+    )
 
 
 COMMUNICATION_TABLE = _define(
@@ -780,8 +781,11 @@ _CAUSES = {
 
 def _build_idle(summary: Summary, groups: Groups) -> pl.DataFrame:
     frame = add_groups(summary.frames["idle_times"], summary, groups)
-    spans = add_groups(summary.frames["gpu_times"], summary, groups)
-    spans = sum_by(spans, [*dict.fromkeys(["process", *groups])], span_ns=pl.col("span_ns").sum())
+    spans = sum_by(
+        add_groups(summary.frames["gpu_times"], summary, groups),
+        [*dict.fromkeys(["process", *groups])],
+        span_ns=pl.col("span_ns").sum(),
+    )
     by_stream = [*groups, "stream_id"]
     own_spans = join_by(frame.select("process", *by_stream).unique(), spans, ["process", *groups])
     whole = sum_by(own_spans, by_stream, span_ns=pl.col("span_ns").sum())
@@ -846,8 +850,11 @@ def _build_memory(summary: Summary, groups: Groups) -> pl.DataFrame:
     callers = callers.join(
         of_jobs, on=[*by_kind, "name"], how="full", coalesce=True, nulls_equal=True
     ).with_columns(pl.col(*_COUNTS_MEMORY, "increased_bytes").fill_null(0), is_caller=pl.lit(True))
-    peaks = add_groups(summary.frames["memory_peaks"], summary, groups)
-    peaks = sum_by(peaks, by_kind, peak_bytes=pl.col("peak_bytes").max())
+    peaks = sum_by(
+        add_groups(summary.frames["memory_peaks"], summary, groups),
+        by_kind,
+        peak_bytes=pl.col("peak_bytes").max(),
+    )
     kinds = (
         sum_by(frame, by_kind, **sums, **increased)
         .join(peaks, on=by_kind, how="full", coalesce=True, nulls_equal=True)

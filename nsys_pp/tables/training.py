@@ -915,13 +915,16 @@ def build_gap_table(training: Training) -> pl.DataFrame:
     gaps = rows.unique(_GAP, keep="first", maintain_order=True)
     length, delay = pl.col("end_ns") - pl.col("start_ns"), pl.col("end_ns") - pl.col("launch_ns")
     for kind in GAPS["activity"].categories:  # type: ignore[attr-defined]
-        most = rows.filter(pl.col("activity") == kind, pl.col("time_ns") >= MOST * length)
-        longest = most.unique(_GAP, keep="first", maintain_order=True)
-        columns = [
-            pl.col("name").cast(pl.String).alias(kind),
-            (pl.col("time_ns") / length).alias(f"{kind}_fraction"),
-        ]
-        gaps = gaps.join(longest.select(*_GAP, *columns), on=_GAP, how="left", maintain_order="left")
+        longest = (
+            rows.filter(pl.col("activity") == kind, pl.col("time_ns") >= MOST * length)
+            .unique(_GAP, keep="first", maintain_order=True)
+            .select(
+                *_GAP,
+                pl.col("name").cast(pl.String).alias(kind),
+                (pl.col("time_ns") / length).alias(f"{kind}_fraction"),
+            )
+        )
+        gaps = gaps.join(longest, on=_GAP, how="left", maintain_order="left")
     return (
         gaps.drop("step")
         .join(_find_steps(gaps, training.steps), on=_GAP, how="left", maintain_order="left")
@@ -1122,13 +1125,11 @@ def build_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
         sums: `METRIC_SUMS`.
     """
     items = list(dict.fromkeys([*JOB_KINDS, *FAMILIES, *BUBBLE_CAUSES]))
-    order = [
-        _RANK,
-        pl.col("metric"),
-        pl.col("group").replace_strict(list(METRIC_GROUPS), range(len(METRIC_GROUPS)), return_dtype=pl.Int64),
-        pl.col("item").replace_strict(items, range(len(items)), default=-1, return_dtype=pl.Int64),
-    ]
-    return sums.group_by("metric", "group", "item").agg(**_sum()).sort(order)
+    group = pl.col("group").replace_strict(
+        list(METRIC_GROUPS), range(len(METRIC_GROUPS)), return_dtype=pl.Int64
+    )
+    item = pl.col("item").replace_strict(items, range(len(items)), default=-1, return_dtype=pl.Int64)
+    return sums.group_by("metric", "group", "item").agg(**_sum()).sort(_RANK, "metric", group, item)
 
 
 def build_step_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:

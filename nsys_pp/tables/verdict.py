@@ -351,8 +351,7 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
 def find_layout_conversions(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find conversions between layouts of tensors that are much of the compute."""
     kernels = evidence.families.join(evidence.lane_steps, on=["lane", "step"], how="semi")
-    total_ns = pl.col("total_ns").sum()
-    by_name = kernels.filter(family="layout").group_by("folded_name").agg(total_ns)
+    by_name = kernels.filter(family="layout").group_by("folded_name").agg(pl.col("total_ns").sum())
     time_ns, compute_ns = (to_float(rows["total_ns"].sum()) for rows in (by_name, kernels))
     if time_ns < LEAST_SHARE * compute_ns or not time_ns:
         return []
@@ -776,13 +775,12 @@ def _count_more_kernels(evidence: Evidence, slow: SlowMember) -> float:
 
 def _describe_waiting(evidence: Evidence, members: Sequence[int]) -> str:
     """Name the stages, or ranks, that wait longest for these lanes; "" if no wait is attributed to them."""
-    duration = pl.col("end_ns") - pl.col("start_ns")
     waits = (
         evidence.training.lane_states.filter(
             pl.col("waits_for").is_in(members), ~pl.col("lane").is_in(members)
         )
         .group_by("lane")
-        .agg(total_ns=duration.sum())
+        .agg(total_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
         .join(evidence.training.lanes.select("lane", "stage"), on="lane")
     )
     if waits.is_empty() or not waits["total_ns"].sum():
@@ -924,8 +922,7 @@ def _matters(evidence: Evidence, finding: Finding) -> bool:
 def build_verdict_table(verdict: Verdict) -> pl.DataFrame:
     """Build the rows of `VERDICT_TABLE`, in order of the findings."""
     schema = build_table_schema(_COLUMNS)
-    rows = [{name: row[name] for name in schema} for row in verdict.to_dicts()]
-    return pl.DataFrame(rows, schema=schema)
+    return pl.DataFrame([{name: row[name] for name in schema} for row in verdict.to_dicts()], schema=schema)
 
 
 VERDICT_TABLE = Table(

@@ -97,12 +97,14 @@ class _Run:
         if not others:
             raise OptionError(asked.option, f"{asked.text!r} has no peers to be compared with")
         inside = [([lane for lane in group if lane in lanes], group) for group in self.groups]
-        healed = (
-            self.run.heal_work(own, [lane for lane in group if lane not in lanes] or others)
-            for own, group in inside
-            if own
+        return reduce(
+            Change.__and__,
+            (
+                self.run.heal_work(own, [lane for lane in group if lane not in lanes] or others)
+                for own, group in inside
+                if own
+            ),
         )
-        return reduce(Change.__and__, healed)
 
     def heal_late(self, asked: _Asked) -> Change:
         lanes = self.find(asked, _COLUMNS_OF[asked.subject], asked.name)
@@ -141,14 +143,15 @@ class _Run:
     def scale_link(self, asked: _Asked) -> Change:
         links = self.run.links.select("sender", "receiver", factor=asked.factor).unique()
         if asked.name != "all":
-            ends = self.ends(asked)
-            links = links.filter(pl.col("sender", "receiver").is_in(ends))
+            links = links.filter(pl.col("sender", "receiver").is_in(self.ends(asked)))
         return self.run.scale_links(links)
 
     def scale_kind(self, asked: _Asked) -> Change:
-        if asked.name not in (*SCHEDULED_KINDS, "optimizer", "recompute"):
-            known = ", ".join((*SCHEDULED_KINDS, "optimizer", "recompute"))
-            raise OptionError(asked.option, f"unknown kind of job in {asked.text!r}; expected {known}")
+        known = (*SCHEDULED_KINDS, "optimizer", "recompute")
+        if asked.name not in known:
+            raise OptionError(
+                asked.option, f"unknown kind of job in {asked.text!r}; expected {', '.join(known)}"
+            )
         return self.run.scale_kind(asked.name, asked.factor)
 
     @cached_property
@@ -159,8 +162,11 @@ class _Run:
         late = self.run.saved_ns(self.run.heal_time(self.every, self.every, work="host"))
         for subject, saved in (("rank", work), ("host", late)):
             each = lanes.select("rank", saved=pl.Series(saved).gather(lanes["lane"]))
-            named = each.group_by("rank").agg(pl.col("saved").max(), count=pl.len())
-            named = named.filter(pl.col("saved") > 0, pl.col("count") < len(self.every))  # it has peers
+            named = (
+                each.group_by("rank")
+                .agg(pl.col("saved").max(), count=pl.len())
+                .filter(pl.col("saved") > 0, pl.col("count") < len(self.every))  # it has peers
+            )
             texts += [f"{subject}={rank}" for rank in named.top_k(MOST_LINES, by="saved")["rank"]]
         unranked = self.lanes.filter(pl.col("rank").is_null())["label"][:MOST_LINES]
         stages, machines = (

@@ -50,12 +50,11 @@ def build_batch_times(spans: pl.DataFrame, ops: LaunchedOps) -> pl.DataFrame:
     row[ops.issue > np.append(until, -NEVER)[row]] = -1
     count = len(spans)
 
-    counted = np.flatnonzero((row >= 0) & ~ops.is_aside)
-    order = counted[np.argsort(ops.start[counted], kind="stable")]
-    batch, first = np.unique(row[order], return_index=True)
+    counted = ops.list_by_start((row >= 0) & ~ops.is_aside)
+    batch, first = np.unique(row[counted], return_index=True)
     start, end, thread = (np.full(count, NEVER) for _ in range(3))
-    start[batch] = ops.start[order[first]]
-    thread[batch] = ops.thread[order[first]]
+    start[batch] = ops.start[counted[first]]
+    thread[batch] = ops.thread[counted[first]]
     is_own = ops.is_aside & (row >= 0) & ops.is_kernel
     is_own &= (ops.thread == np.append(thread, NEVER)[row]) & (ops.thread != NEVER)
     counted = np.union1d(counted, np.flatnonzero(is_own))
@@ -269,10 +268,11 @@ def find_batches(
     iterations = ranges.join(
         step_ranges.filter(pl.col("batch").is_not_null()), on="range_id", how="semi", maintain_order="left"
     )
-    activities = build_gap_activities(
-        times, iterations=iterations, named_jobs=named_jobs, api_calls=ops.api_calls, os_calls=os_calls
+    batches = named.hstack(times.drop("thread_key")).hstack(
+        build_gap_activities(
+            times, iterations=iterations, named_jobs=named_jobs, api_calls=ops.api_calls, os_calls=os_calls
+        )
     )
-    batches = named.hstack(times.drop("thread_key")).hstack(activities)
     is_decode = (
         (pl.col("batch") == "launches")
         & pl.col("graph_launch_count").is_between(1, _MOST_GRAPHS)

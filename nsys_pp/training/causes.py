@@ -112,16 +112,16 @@ def build_lane_states(
     known = keep_comparable(transfers, lanes, "sender", "receiver")
     of_messages = _find_message_peers(waits.filter(pl.col("need") == "message"), known, messages)
     needed = keep_rows(waits[[*_OPERATION]], has_value(waits["need"])).unique(maintain_order=True)
-    collectives = find_last_members(needed, lanes=lanes, anchors=anchors)
-    peers = pl.concat([of_messages, collectives], how="diagonal")
+    peers = pl.concat([of_messages, find_last_members(needed, lanes=lanes, anchors=anchors)], how="diagonal")
     row = find_equal_rows(_read_needs(peers), _read_needs(waits))
     matched = waits.hstack(gather_rows(peers, ["peer_start_ns", "bound_ns", "waits_for", "is_complete"], row))
     computes = inside.select(
         *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
     )
     lane_states = pl.concat([computes, _split_waits(matched)]).filter(pl.col("start_ns") < pl.col("end_ns"))
-    with_data = cut_loading(lane_states, data_jobs, owner="lane")
-    return _cut_at_positions(with_data, jobs).pipe(conform, LANE_STATES)
+    return _cut_at_positions(cut_loading(lane_states, data_jobs, owner="lane"), jobs).pipe(
+        conform, LANE_STATES
+    )
 
 
 def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
@@ -164,10 +164,9 @@ def measure_coverage(
         compute to that of all its segments.
     """
     first, last = pl.col("first_op_ns").min(), pl.col("last_op_ns").max()
-    ended = pl.col("end_ns").cum_max().over("lane")
     spans = (
         steps.sort("lane", "start_ns")
-        .with_columns(ended_ns=ended)
+        .with_columns(ended_ns=pl.col("end_ns").cum_max().over("lane"))
         .with_columns(until_ns=pl.col("ended_ns").shift().over("lane"))
         .with_columns(start_ns=pl.max_horizontal("start_ns", "until_ns"))
     )
@@ -265,8 +264,7 @@ def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame, messages: 
     paired = pl.concat(ends).group_by(_OPERATION).agg(paired=pl.len())
     kernels = messages.group_by("lane", need_start_ns="start_ns", need_end_ns="end_ns").agg(count=pl.len())
     partial = kernels.join(paired, on=_OPERATION).filter(pl.col("paired") < pl.col("count"))
-    found = index_rows(sides, last[last >= 0])
-    return found.join(
+    return index_rows(sides, last[last >= 0]).join(
         partial.select(*_OPERATION, is_complete=pl.lit(value=False)),
         on=_OPERATION,
         how="left",
@@ -573,10 +571,11 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
         ]
     )
     known = members.group_by("stream").agg(known_count=pl.len())
-    found = requested.join(last, on="request", maintain_order="left").join(
-        known, on="stream", maintain_order="left"
+    found = (
+        requested.join(last, on="request", maintain_order="left")
+        .join(known, on="stream", maintain_order="left")
+        .join(list_hidden(events), on="stream", how="left", maintain_order="left")
     )
-    found = found.join(list_hidden(events), on="stream", how="left", maintain_order="left")
     return found.with_columns(
         bound_ns=_sum_bounds(),
         is_complete=(pl.col("member_count") == pl.col("known_count")) & pl.col("is_hidden").is_null(),

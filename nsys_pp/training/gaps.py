@@ -52,8 +52,7 @@ def find_activities(intervals: pl.DataFrame, items: pl.DataFrame) -> pl.DataFram
         `ACTIVITIES`, names with no time of their own left out. The times of an interval do not exceed its
         length. Empty in, empty out.
     """
-    is_own = np.isin(numbers(items["thread_key"]), numbers(intervals["thread_key"]))
-    rows = np.flatnonzero(is_own)
+    rows = np.flatnonzero(np.isin(numbers(items["thread_key"]), numbers(intervals["thread_key"])))
     if not len(rows):
         return ACTIVITIES.to_frame()
     thread, start, end = (numbers(items[name])[rows] for name in ("thread_key", "start_ns", "end_ns"))
@@ -108,8 +107,7 @@ def _pair(
     # end
     before = find_last(thread, since, items.thread, items.start, is_before=True)
     last = find_last(thread, until, items.thread, items.start, is_before=True)
-    thread_begin = np.searchsorted(items.thread, thread)
-    first = np.where(before < 0, thread_begin, before + 1)
+    first = np.where(before < 0, np.searchsorted(items.thread, thread), before + 1)
     stop = np.maximum(np.where(last < 0, first, last + 1), first)
     pairs = [(np.repeat(np.arange(len(since)), stop - first), expand_windows(first, stop))]
     # open at its start: the last item before it and those around it
@@ -168,8 +166,9 @@ def find_longest_gaps(
     intervals = pl.DataFrame({"thread_key": thread[known], "start_ns": start[known], "end_ns": end[known]})
     of_thread = keep_rows(ranges, ~has_value(ranges["end_thread_key"]))
     items = {"range": of_thread, "call": api_calls, "os_call": os_calls}
-    activities = [_label(find_activities(intervals, frame), kind, known) for kind, frame in items.items()]
-    named = pl.concat(activities)
+    named = pl.concat(
+        [_label(find_activities(intervals, frame), kind, known) for kind, frame in items.items()]
+    )
     distinct = list_names(named["name"])
     stripped = distinct.texts.str.replace(EMITTED_SUFFIX, "").cast(NAME)
     named = named.with_columns(gather(stripped, distinct.row).alias("name"))
@@ -205,8 +204,9 @@ def _label(activities: pl.DataFrame, kind: str, gap: Int64s) -> pl.DataFrame:
     rank = np.arange(len(interval)) - np.searchsorted(interval, interval)
     longest = index_rows(activities, np.flatnonzero(rank < _PER_GAP))
     rows = gap[numbers(longest["interval"])].astype(np.uint32)
-    columns = [
-        pl.Series("activity", [kind], dtype=GAPS["activity"]).new_from_index(0, len(rows)),
-        pl.Series("gap", rows),
-    ]
-    return longest[["name", "time_ns"]].hstack(columns)
+    return longest[["name", "time_ns"]].hstack(
+        [
+            pl.Series("activity", [kind], dtype=GAPS["activity"]).new_from_index(0, len(rows)),
+            pl.Series("gap", rows),
+        ]
+    )

@@ -100,10 +100,9 @@ def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) ->
         .drop("is_partial")
     )
     cost = pl.col("compute_ns").fill_null(0).median().over("stage", "kind", "chunk", "backward_chunk")
-    top_level = mark_top_level(jobs, [*SCHEDULED_KINDS, "recompute", "optimizer"])
     nodes = (
         jobs[_JOB_COLUMNS]
-        .filter(pl.Series(top_level))
+        .filter(pl.Series(mark_top_level(jobs, [*SCHEDULED_KINDS, "recompute", "optimizer"])))
         .join(whole, on="step", maintain_order="left")
         .join(number_pipelines(lanes), on="lane", maintain_order="left")
         .with_columns(cost_ns=cost.round().cast(pl.Int64))

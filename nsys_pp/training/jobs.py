@@ -66,16 +66,16 @@ def build_jobs(
     if named_jobs.is_empty():  # projections of a million ranges need not be looked through
         return JOBS.to_frame()
     job, device_id, ran, computed = _pair_with_devices(named_jobs, projections, compute)
-    columns = [
-        *_gather(named_jobs, _NAMED, job),
-        *_gather(projections, _MEASURED, ran),
-        *_gather(compute, _COMPUTED, computed),
-        as_numbers("device_id", device_id, dtype=pl.Int32),
-        build_nulls("step", pl.Int64(), len(job)),
-    ]
-    jobs = build_frame(columns)
-    delays = _find_delays(jobs, ops)
-    return conform(jobs.hstack([as_numbers("launch_delay_ns", delays)]), JOBS)
+    jobs = build_frame(
+        [
+            *_gather(named_jobs, _NAMED, job),
+            *_gather(projections, _MEASURED, ran),
+            *_gather(compute, _COMPUTED, computed),
+            as_numbers("device_id", device_id, dtype=pl.Int32),
+            build_nulls("step", pl.Int64(), len(job)),
+        ]
+    )
+    return conform(jobs.hstack([as_numbers("launch_delay_ns", _find_delays(jobs, ops))]), JOBS)
 
 
 def _gather(frame: pl.DataFrame, names: Mapping[str, str], row: Int64s) -> list[pl.Series]:
@@ -188,8 +188,7 @@ def _find_delays(jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     api_calls, launches = ops.api_calls, ops.launches
     parts = []
     for device in range(len(ops.devices)):
-        own, rows = np.flatnonzero(ops.device == device), np.flatnonzero(of_job == device)
-        own = own[np.argsort(ops.start[own], kind="stable")]
+        own, rows = ops.list_by_start(ops.device == device), np.flatnonzero(of_job == device)
         parts.append(_pair(rows, start[rows], own, ops.start[own]))
     row, op = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else (start[:0],) * 2
     launched = numbers(launches["op_id"])
@@ -412,5 +411,4 @@ def _find_jobs(owner: Int64s, time: Int64s, jobs: pl.DataFrame, key: str, is_cho
     """Find the innermost of the chosen jobs with the same owner around each time; -1 without one."""
     rows = np.flatnonzero(is_chosen)
     of, start, end = (numbers(jobs[name])[rows] for name in (key, "host_start_ns", "host_end_ns"))
-    at = find_innermost(owner, time, interval_owner=of, start=start, end=end)
-    return np.append(rows, -1)[at]
+    return np.append(rows, -1)[find_innermost(owner, time, interval_owner=of, start=start, end=end)]

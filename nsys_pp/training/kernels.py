@@ -134,13 +134,14 @@ def build_compute_segments(segments: Segments, devices: pl.DataFrame) -> pl.Data
         segments: Compute segments (`find_segments`).
         devices: Devices of the operations.
     """
-    columns = [
-        *repeat_devices(devices, segments.group),
-        as_numbers("step", segments.step),
-        *(pl.Series(f"{name}_ns", getattr(segments, name)) for name in ("start", "end")),
-        *(pl.Series(name, getattr(segments, name)) for name in ("compute_ns", "op_count")),
-    ]
-    return conform(build_frame(columns), COMPUTE_SEGMENTS)
+    return build_frame(
+        [
+            *repeat_devices(devices, segments.group),
+            as_numbers("step", segments.step),
+            *(pl.Series(f"{name}_ns", getattr(segments, name)) for name in ("start", "end")),
+            *(pl.Series(name, getattr(segments, name)) for name in ("compute_ns", "op_count")),
+        ]
+    ).pipe(conform, COMPUTE_SEGMENTS)
 
 
 def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s, Int64s]:
@@ -153,8 +154,7 @@ def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s
     step_start, step_end, step_number = (numbers(steps[name]) for name in ("start_ns", "end_ns", "step"))
     parts = [[np.zeros(0, dtype=np.int64)] * 4]  # of no device
     for device in range(len(ops.devices)):
-        computes = np.flatnonzero(ops.is_compute & (ops.device == device))
-        computes = computes[np.argsort(ops.start[computes], kind="stable")]
+        computes = ops.list_by_start(ops.is_compute & (ops.device == device))
         own = np.flatnonzero(step_group == device)
         own = own[np.argsort(step_start[own], kind="stable")]
         edges = list_distinct(np.concatenate([step_start[own], step_end[own]]))
@@ -163,7 +163,6 @@ def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s
         is_in = (at >= 0) & (part_start < np.append(step_end[own], NEVER)[at])
         step = np.where(is_in, np.append(step_number[own], NEVER)[at], NEVER)
         order = np.argsort(part_start, kind="stable")
-        device_parts = (np.full_like(step, device), part_start, part_end, step)
-        parts.append([column[order] for column in device_parts])
+        parts.append([column[order] for column in (np.full_like(step, device), part_start, part_end, step)])
     group, start, end, step = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return group, start, end, step

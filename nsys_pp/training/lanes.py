@@ -85,8 +85,11 @@ def build_lanes(
     elif named["stage"].count() == 0:
         # of a restart the processes that were first; those in their place have the same stages
         earliest = jobs.group_by(_KEYS).agg(begin_ns=pl.col("start_ns").min())
-        first = working.join(earliest, on=_KEYS, nulls_equal=True).sort("begin_ns")
-        first = first.filter(pl.col("rank").is_first_distinct() | pl.col("rank").is_null())
+        first = (
+            working.join(earliest, on=_KEYS, nulls_equal=True)
+            .sort("begin_ns")
+            .filter(pl.col("rank").is_first_distinct() | pl.col("rank").is_null())
+        )
         source, found = WARM_UPS, working.select(_KEYS).clear().with_columns(stage=None, stage_count=None)
         if not missing:
             found = find_stages_of_warm_ups(jobs.join(first, on=_KEYS, how="semi", nulls_equal=True), steps)
@@ -140,8 +143,7 @@ def count_stages(lanes: pl.DataFrame) -> int:
         lanes: `LANES`.
     """
     last = int(whole_numbers(lanes["stage"]).max(initial=-1))
-    known = int(whole_numbers(lanes["stage_count"]).max(initial=0))
-    return max(last + 1, known) if last >= 0 else 0
+    return max(last + 1, int(whole_numbers(lanes["stage_count"]).max(initial=0))) if last >= 0 else 0
 
 
 def find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
@@ -155,8 +157,9 @@ def find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame
         messages: row, lane, stage, and communicator, rank and peer of `MESSAGES`.
         lanes: lane, rank.
     """
-    requested = messages.select("row", "lane", "communicator", "rank", "stage", "peer")
-    requested = requested.drop_nulls(["communicator", "peer"])
+    requested = messages.select("row", "lane", "communicator", "rank", "stage", "peer").drop_nulls(
+        ["communicator", "peer"]
+    )
     order = lanes.select("lane", order=pl.col("rank").fill_null(pl.col("lane").cast(pl.Int64)))
     members = (
         requested.join(order, on="lane")
@@ -296,7 +299,6 @@ def _find_stages_of_first_forwards(
     started = lanes.join(delays, on=_KEYS, how="inner").sort("delay_ns")
     if len(started) < 2:
         return nothing, []
-    before = pl.col("forward_ns").shift(1)
     clocks = [
         pl.col(name).shift(1, fill_value=pl.col(name).first()).alias(f"{name}{_BEFORE}") for name in CLOCK
     ]
@@ -304,7 +306,7 @@ def _find_stages_of_first_forwards(
     errors = started.with_columns(clocks).select(
         is_certain=is_comparable(_BEFORE) & (bound == 0),
         error_ns=pl.when(is_comparable(_BEFORE) & (bound > 0)).then(bound),
-        forward_ns=before,
+        forward_ns=pl.col("forward_ns").shift(1),
     )
     is_uncertain = ~pl.col("is_certain") & (
         (pl.col("error_ns") / pl.col("forward_ns")).fill_null(1.0) > _MOST_ERROR

@@ -135,12 +135,16 @@ class LaunchedOps:
             np.where(self.call < 0, self.start, times) for times in (self.launch, self.launched)
         )
 
+    def list_by_start(self, is_chosen: Bools) -> Int64s:
+        """List the rows of some operations in order of their starts."""
+        rows = np.flatnonzero(is_chosen)
+        return rows[np.argsort(self.start[rows], kind="stable")]
+
     @cached_property
     def is_off(self) -> Bools:
         """Mask of devices whose clock is off."""
         known = np.flatnonzero(self.call >= 0)
-        early_ns = self.launch[known] - self.start[known]
-        return mark_off_clocks(self.device[known], early_ns, len(self.devices))
+        return mark_off_clocks(self.device[known], self.launch[known] - self.start[known], len(self.devices))
 
     @cached_property
     def limits(self) -> tuple[Int64s, Int64s]:

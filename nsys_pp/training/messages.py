@@ -95,14 +95,19 @@ def find_messages(
     job = _find_jobs(rows, jobs, launched_ops)
     kind = pl.col("kind").cast(pl.String)
     is_both = (kind == "send_receive").fill_null(value=False)
-    columns = [
-        *gather_rows(launched_ops.gpu_ops, _OF_OPERATION, rows),
-        as_numbers("launch_ns", launched_ops.launch[rows]),
-        *gather_rows(jobs, ("kind", "name", *_NAMED, "own_rank", "peer"), job),
-    ]
-    kernels = build_frame(columns).rename({"own_rank": "named_rank", "peer": "named_peer"})
-    kernels = kernels.with_row_index("kernel").with_columns(
-        pl.col("name").cast(pl.String), *(pl.when(~is_both).then(name).alias(name) for name in _NAMED)
+    kernels = (
+        build_frame(
+            [
+                *gather_rows(launched_ops.gpu_ops, _OF_OPERATION, rows),
+                as_numbers("launch_ns", launched_ops.launch[rows]),
+                *gather_rows(jobs, ("kind", "name", *_NAMED, "own_rank", "peer"), job),
+            ]
+        )
+        .rename({"own_rank": "named_rank", "peer": "named_peer"})
+        .with_row_index("kernel")
+        .with_columns(
+            pl.col("name").cast(pl.String), *(pl.when(~is_both).then(name).alias(name) for name in _NAMED)
+        )
     )
     by_name = pl.when(is_both).then(pl.lit("send receive")).when(kind == "receive").then(kind)
     named = kernels.join(requested, on="op_id", how="anti").with_columns(
@@ -254,8 +259,7 @@ def pair_messages(
     is_ordered = not topology.is_folded and not is_among(jobs["kind"], ("forward_backward",)).any()
     peers = _list_peers(located, lanes, topology)
     matched = _match(located.select(_OF_PAIR).join(peers, on="row", maintain_order="left"))
-    is_sure = pl.col("is_sure") & (pl.col("direction").is_not_null() | is_ordered)
-    pairs = _check(matched.with_columns(is_sure))
+    pairs = _check(matched.with_columns(pl.col("is_sure") & (pl.col("direction").is_not_null() | is_ordered)))
     agreeing = pairs.filter(~pl.col("is_refuted"))
     # of several lanes that may be the peer, one may fit, for all messages
     is_one = pl.col("is_sure") | (pl.col(f"lane{_OTHER}").n_unique().over("lane", f"stage{_OTHER}") == 1)
@@ -289,8 +293,11 @@ def find_topology(
             is_back = pl.col("virtual_stage") == 2 * count - 1 - pl.col("stage")
             share = second.join(stages, on="lane").select(is_back.mean()).item()
             return Topology(stages=count, is_folded=share > 0.5)
-    forward = messages.select("lane", "step", "verb", "direction", "chunk").filter(direction="forward")
-    forward = forward.join(stages, on="lane")
+    forward = (
+        messages.select("lane", "step", "verb", "direction", "chunk")
+        .filter(direction="forward")
+        .join(stages, on="lane")
+    )
     last = forward.filter(verb="send", stage=count - 1)
     if count == 0 or len(last):
         chunks = last["chunk"].drop_nulls()
@@ -330,8 +337,9 @@ def _name_by_jobs(
         )
         for side in marked
     ]
-    found = pl.concat(_join_positions(sent, made, keys) for sent, made in (marked, equal))
-    found = found.unique("row", keep="first", maintain_order=True)
+    found = pl.concat(_join_positions(sent, made, keys) for sent, made in (marked, equal)).unique(
+        "row", keep="first", maintain_order=True
+    )
     is_late = pl.col("start_ns") >= pl.col(f"start_ns{_OTHER}")
     is_early = pl.col("end_ns") <= pl.col(f"end_ns{_OTHER}")
     is_possible = pl.when(verb="send").then(is_late).otherwise(is_early)
@@ -514,9 +522,12 @@ def _match(messages: pl.DataFrame) -> pl.DataFrame:
         receiver=pl.when(is_send).then("peer_lane").otherwise("lane"),
     )
     way = pl.when(pl.col("direction").is_not_null().all().over(ends)).then("direction")
-    sides = known.with_columns(channel=pl.struct(*ends, way).rank("dense")).drop(ends)
-    sides = sides.sort("channel", "issue_ns", maintain_order=True)
-    sides = sides.with_columns(at=pl.int_range(pl.len()).over("channel", "verb"))
+    sides = (
+        known.with_columns(channel=pl.struct(*ends, way).rank("dense"))
+        .drop(ends)
+        .sort("channel", "issue_ns", maintain_order=True)
+        .with_columns(at=pl.int_range(pl.len()).over("channel", "verb"))
+    )
     sends, receives = (sides.filter(verb=verb) for verb in ("send", "receive"))
     shifts = sends.select("channel", "at", shift=pl.lit(None, pl.Int64)).clear()
     for recognise, share in ((_pair_names, 0), (_pair_positions, _RECOGNISED), (_pair_ends, _RECOGNISED)):
@@ -765,8 +776,7 @@ def pair_mpi_messages(messages: pl.DataFrame) -> pl.DataFrame:
         unpaired=pl.lit(None, UNPAIRED),
     )
     rows = _mark_unpaired(rows, pl.col("communicator").is_null(), "unknown communicator")
-    process = pl.struct("report", "process_key")
-    is_twice = process.n_unique().over("communicator", "rank") > 1
+    is_twice = pl.struct("report", "process_key").n_unique().over("communicator", "rank") > 1
     rows = _mark_unpaired(rows, is_twice.any().over("communicator"), "a rank with several processes")
     rows = _find_wildcards(rows)
     is_open = pl.col("unpaired").is_null()
@@ -818,8 +828,7 @@ def _find_wildcards(rows: pl.DataFrame) -> pl.DataFrame:
         "communicator", "receiver", sender="sender_of_send", tag="tag_of_send", is_shared=pl.lit(value=True)
     )
     found = patterns.join(sure, on="pattern", how="left", maintain_order="left")
-    joined = rows.join(found, on=pattern, how="left", nulls_equal=True, maintain_order="left")
-    filled = joined.with_columns(
+    filled = rows.join(found, on=pattern, how="left", nulls_equal=True, maintain_order="left").with_columns(
         sender=pl.coalesce("sender", "sender_of_send"), tag=pl.coalesce("tag", "tag_of_send")
     )
     filled = filled.join(
@@ -838,8 +847,7 @@ def _check_channels(pairs: pl.DataFrame) -> pl.DataFrame:
     """
     size, buffer = pl.col("size_bytes"), pl.col("size_bytes_of_receive")
     fits = pl.when(pl.col("has_size_of_receive")).then(size == buffer).otherwise(size <= buffer)
-    bound = relative_bound("_of_receive")
-    is_late = pl.col("end_ns_of_receive") + bound < pl.col("start_ns")
+    is_late = pl.col("end_ns_of_receive") + relative_bound("_of_receive") < pl.col("start_ns")
     comparable = is_comparable("_of_receive")
     is_wrong = ~fits.fill_null(value=True) | (comparable & is_late).fill_null(value=False)
     return pairs.with_columns(

@@ -351,10 +351,8 @@ def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     is_dropped |= is_inner & has_marked_line(parent, is_among(jobs["kind"], MESSAGE_KINDS))[parent]
 
     outer = find_unmarked(parent, is_dropped)
-    range_id = jobs["range_id"].to_numpy()
-    outer_id = as_numbers("outer_id", np.where(outer >= 0, range_id[outer], NEVER))
-    kept = keep_rows(jobs.hstack([outer_id]), ~is_dropped)
-    return _nest_backward_parts(kept)
+    outer_id = as_numbers("outer_id", np.where(outer >= 0, jobs["range_id"].to_numpy()[outer], NEVER))
+    return _nest_backward_parts(keep_rows(jobs.hstack([outer_id]), ~is_dropped))
 
 
 def find_parents(jobs: pl.DataFrame, is_nestable: Bools) -> Int64s:
@@ -390,9 +388,9 @@ def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
         around_start_ns="start_ns",
         around_end_ns="end_ns",
     )
-    parts = jobs.filter(pl.Series(is_part))
     outer_jobs = (
-        parts.sort("start_ns")
+        jobs.filter(pl.Series(is_part))
+        .sort("start_ns")
         .join_asof(around.sort("start_ns"), on="start_ns", by="process_key", check_sortedness=False)
         .filter(pl.col("end_ns") <= pl.col("around_end_ns"))
         # equal ranges of one thread are nested already, maybe the other way round
@@ -550,8 +548,7 @@ def _match_ranges(
     row = at[names.row]
     matched = np.flatnonzero(row >= 0)
     others = [column for column in ranges.columns if column not in groups]
-    values = gather_rows(found, ["rule", *groups], row[matched])
-    return gather_rows(ranges, others, matched).hstack(values)
+    return gather_rows(ranges, others, matched).hstack(gather_rows(found, ["rule", *groups], row[matched]))
 
 
 def _match_names(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str, ...]) -> pl.DataFrame:
@@ -561,8 +558,7 @@ def _match_names(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str,
 
     One expression that joins all rules removes most names first; none, where it would be too large.
     """
-    schema = {"key": pl.UInt32, "rule": pl.UInt32, **dict.fromkeys(groups, pl.String)}
-    parts = [pl.DataFrame(schema=schema)]
+    parts = [pl.DataFrame(schema={"key": pl.UInt32, "rule": pl.UInt32, **dict.fromkeys(groups, pl.String)})]
     is_wanted = (
         pl.col("name")
         .cast(pl.String)
@@ -581,9 +577,10 @@ def _match_names(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str,
             values = pl.col("name").str.extract_groups(anchor_pattern(rule.pattern))
             named += [values.struct.field(group) for group in used]
         parts.append(own.select("key", *named))
-    found = pl.concat(parts, how="diagonal").sort("key")
-    return found.with_columns(
-        cast_numbers(pl.col([group for group in groups if group not in (*WORDS, "name")]))
+    return (
+        pl.concat(parts, how="diagonal")
+        .sort("key")
+        .with_columns(cast_numbers(pl.col([group for group in groups if group not in (*WORDS, "name")])))
     )
 
 

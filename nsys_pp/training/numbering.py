@@ -45,8 +45,11 @@ def number_steps(steps: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     columns = ("lane", "report", "step", "is_numbered", "start_ns", "end_ns")
     of_rank = pl.coalesce("rank", -1 - pl.col("lane").cast(pl.Int64))
     placed = steps.join(lanes.select("lane", "report", of_rank=of_rank), on="lane", how="left")
-    ordered = placed.select(*columns, "of_rank", is_named="is_numbered").sort("lane", "start_ns")
-    ordered = ordered.with_columns(is_of_restart=pl.col("lane").n_unique().over("of_rank") > 1)
+    ordered = (
+        placed.select(*columns, "of_rank", is_named="is_numbered")
+        .sort("lane", "start_ns")
+        .with_columns(is_of_restart=pl.col("lane").n_unique().over("of_rank") > 1)
+    )
     follows = pl.col("step").sort_by("start_ns").diff().over("of_rank") > 0
     if not ordered.filter("is_numbered").select(follows.fill_null(value=True).all()).item():
         ordered = ordered.with_columns(is_numbered=pl.lit(value=False))
@@ -210,8 +213,7 @@ def describe_cuts(steps: pl.DataFrame) -> list[str]:
     Returns:
         A sentence; none if a step is whole on all lanes that recorded it, and without steps.
     """
-    cut = steps.filter("is_partial")
-    if steps.is_empty() or cut["step"].n_unique() < steps["step"].n_unique():
+    if steps.is_empty() or steps.filter("is_partial")["step"].n_unique() < steps["step"].n_unique():
         return []
     whole, count = steps.filter(~pl.col("is_partial"))["lane"].n_unique(), steps["lane"].n_unique()
     if not whole:

@@ -95,8 +95,11 @@ def order_jobs(
     tokens = orders[schedule]()
     phases = _list_phases(stage, stages, len(tokens)) if schedule == "dualpipev" else [None] * len(tokens)
     schema = {"kind": pl.String, "chunk": pl.Int64, "backward_chunk": pl.Int64}
-    jobs = pl.DataFrame(tokens, schema=schema, orient="row").with_columns(pl.col("kind").cast(JOB_KIND))
-    jobs = jobs.with_columns(mark_ways())
+    jobs = (
+        pl.DataFrame(tokens, schema=schema, orient="row")
+        .with_columns(pl.col("kind").cast(JOB_KIND))
+        .with_columns(mark_ways())
+    )
     return jobs.with_columns(*number_jobs(), pl.Series("phase", phases, dtype=pl.Int64))
 
 

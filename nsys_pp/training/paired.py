@@ -170,13 +170,14 @@ def _move_transfers(run: WhatIf, moments: Int64s) -> pl.DataFrame:
             times, on="group", maintain_order="left"
         )
     both = pl.max_horizontal("send_start_ns", "receive_start_ns")  # one side waits for the other
-    waits = {
-        f"{verb}_wait_ns": pl.when(~pl.col("is_buffered") | (verb == "receive"))
-        .then(pl.min_horizontal(both, f"{verb}_end_ns") - pl.col(f"{verb}_start_ns"))
-        .cast(of.transfers.schema[f"{verb}_wait_ns"])
-        for verb in ("send", "receive")
-    }
-    return known.with_columns(**waits).select(of.transfers.columns)
+    return known.with_columns(
+        **{
+            f"{verb}_wait_ns": pl.when(~pl.col("is_buffered") | (verb == "receive"))
+            .then(pl.min_horizontal(both, f"{verb}_end_ns") - pl.col(f"{verb}_start_ns"))
+            .cast(of.transfers.schema[f"{verb}_wait_ns"])
+            for verb in ("send", "receive")
+        }
+    ).select(of.transfers.columns)
 
 
 def _place(run: WhatIf, planned: Planned) -> dict[str, pl.DataFrame]:

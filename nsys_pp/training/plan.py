@@ -173,8 +173,7 @@ class Planner:
             rest.append(what.with_columns(start_ns=last[self._meeting], end_ns=free))
         start_ns = pl.Series("start_ns", np.concatenate(starts))
         jobs = timed.with_columns(start_ns, end_ns=start_ns + pl.col("cost_ns"))
-        every_job = pl.concat([jobs, *rest], how="diagonal")
-        return Planned(jobs=every_job, step_ns=float(free.max()) / len(starts))
+        return Planned(jobs=pl.concat([jobs, *rest], how="diagonal"), step_ns=float(free.max()) / len(starts))
 
     def _list_nodes(self, order: Order) -> pl.DataFrame:
         """List the jobs of a step in an order, by lane."""

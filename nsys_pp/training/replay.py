@@ -85,21 +85,22 @@ def list_communication(
     known = keep_comparable(transfers, lanes, "sender", "receiver").with_row_index("group")
     # where one send ended before its receive began, others of the size need not wait for theirs
     is_buffered = pl.col("is_buffered").any().over("sender", "receiver", "size_bytes")
-    sides = pl.concat(
-        known.select(
-            "group",
-            "direction",
-            "micro_batch",
-            lane=own,
-            peer=other,
-            start_ns=f"{verb}_start_ns",
-            end_ns=f"{verb}_end_ns",
-            awaits=pl.lit(verb == "receive") | ~is_buffered,
-            is_received=pl.lit(verb == "receive"),
+    sides = (
+        pl.concat(
+            known.select(
+                "group",
+                "direction",
+                "micro_batch",
+                lane=own,
+                peer=other,
+                start_ns=f"{verb}_start_ns",
+                end_ns=f"{verb}_end_ns",
+                awaits=pl.lit(verb == "receive") | ~is_buffered,
+                is_received=pl.lit(verb == "receive"),
+            )
+            for own, other, verb in (("sender", "receiver", "send"), ("receiver", "sender", "receive"))
         )
-        for own, other, verb in (("sender", "receiver", "send"), ("receiver", "sender", "receive"))
-    )
-    sides = sides.with_columns(pl.col("direction").cast(pl.String))
+    ).with_columns(pl.col("direction").cast(pl.String))
     needing = pl.concat(
         jobs.filter(pl.col("kind").is_in([direction, "forward_backward"])).select(
             "lane",
@@ -124,8 +125,7 @@ def list_communication(
         )
         .select(*span, "group", "job")
     )
-    others = anchors.join(sides, on=span, how="anti")
-    collectives = number_collectives(others, lanes=lanes).select(
+    collectives = number_collectives(anchors.join(sides, on=span, how="anti"), lanes=lanes).select(
         *span, group=pl.col("number") + len(known), awaits=pl.lit(value=True)
     )
     both = pl.concat(
@@ -220,16 +220,14 @@ class Graph(Struct, frozen=True, kw_only=True):
 
     def find_starts(self, ends: Floats) -> Floats:
         """Return the start of each piece: the end of the one before it."""
-        is_first = np.diff(self.pieces.lane, prepend=-1) != 0
-        return np.where(is_first, float(self.origin_ns), np.roll(ends, 1))
+        return np.where(np.diff(self.pieces.lane, prepend=-1) != 0, float(self.origin_ns), np.roll(ends, 1))
 
     def move(self, lane: Int64s, time: Int64s, ends: Floats) -> Int64s:
         """Move recorded times of lanes to where they are in a replay with these ends of pieces."""
         pieces, starts = self.pieces, self.find_starts(ends)
         places = _Places(self.origin_ns, int(pieces.end.max()) - self.origin_ns + 3)
         at = np.searchsorted(places.at(pieces.lane, pieces.start), places.at(lane, time), side="right") - 1
-        length = np.maximum(pieces.end - pieces.start, 1)[at]
-        share = np.clip((time - pieces.start[at]) / length, 0, 1)
+        share = np.clip((time - pieces.start[at]) / np.maximum(pieces.end - pieces.start, 1)[at], 0, 1)
         moved: Int64s = (starts[at] + share * (ends - starts)[at]).round().astype(np.int64)
         return moved
 

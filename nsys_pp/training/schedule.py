@@ -184,8 +184,7 @@ def recognise_schedule(
         micro-batches in 4 chunks have the same order as 12 micro-batches in 5 chunks.
     """
     sequences = build_sequences(lanes, steps, jobs)
-    complete = sequences.complete
-    fits = [] if complete.is_empty() else find_fits(sequences, schedule_name=schedule_name)
+    fits = [] if sequences.complete.is_empty() else find_fits(sequences, schedule_name=schedule_name)
     reason = "" if schedule_name else _explain_unknown(sequences, fits)
     alike = [] if reason else _list_alike(fits)
     named = sequences.jobs.select(pl.max_horizontal("chunk", "backward_chunk").max()).item()
@@ -198,9 +197,8 @@ def recognise_schedule(
             if alike
             else _count_micro_batches(sequences, chunks)
         )
-    known = alike[0].name if alike else "unknown"
     return Schedule(
-        name=schedule_name or known,
+        name=schedule_name or (alike[0].name if alike else "unknown"),
         source="given" if schedule_name else "recognised" if alike else "",
         stage_count=sequences.stages,
         micro_batch_count=micro_batches,
@@ -272,8 +270,9 @@ def find_fits(sequences: Sequences, *, schedule_name: str | None = None) -> list
         _fit(name, chunks, sequences, groups)
         for name, chunks in _list_candidates(sequences, forwards, schedule_name)
     ]
-    fits = [fit for fit in possible if fit is not None]
-    return sorted(fits, key=lambda fit: (-fit.agreement, -fit.warm_up))
+    return sorted(
+        (fit for fit in possible if fit is not None), key=lambda fit: (-fit.agreement, -fit.warm_up)
+    )
 
 
 def _list_candidates(
@@ -325,10 +324,11 @@ def _fit(name: str, chunks: int, sequences: Sequences, groups: pl.DataFrame) -> 
     distinct = shapes.select(_ORDER).unique(maintain_order=True).iter_rows()
     orders = _list_orders(name, distinct, stages=stages, chunks=chunks)
     compared = _compare(sequences, orders, sized)
-    counted = compared.filter("is_counted", pl.col("stage").is_not_null())
-    agreement, warm_up = counted.select(
-        pl.col("hits").sum() / pl.col("most").sum(), pl.col("starts_right").mean()
-    ).row(0)
+    agreement, warm_up = (
+        compared.filter("is_counted", pl.col("stage").is_not_null())
+        .select(pl.col("hits").sum() / pl.col("most").sum(), pl.col("starts_right").mean())
+        .row(0)
+    )
     return Fit(name=name, chunks=chunks, agreement=agreement, warm_up=warm_up, groups=compared, orders=orders)
 
 
@@ -394,8 +394,7 @@ def _most_common(values: pl.Series) -> int:
     >>> _most_common(pl.Series([3, 8, 8, 3, 1]))
     8
     """
-    modes = values.drop_nulls().mode()
-    return int(modes.to_numpy().max(initial=0))
+    return int(values.drop_nulls().mode().to_numpy().max(initial=0))
 
 
 def resolve_jobs(
@@ -435,17 +434,19 @@ def resolve_jobs(
 
 def _list_jobs(lanes: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     """List the jobs that ran on a GPU, numbered, with the job around each and chunks from virtual stages."""
-    ran = jobs.drop_nulls(["lane", "start_ns"])
-    ran = ran.sort("lane", "start_ns", "host_start_ns", "range_id", maintain_order=True).with_row_index("job")
+    ran = (
+        jobs.drop_nulls(["lane", "start_ns"])
+        .sort("lane", "start_ns", "host_start_ns", "range_id", maintain_order=True)
+        .with_row_index("job")
+    )
     around = ran.select("lane", outer_id="range_id", outer="job").unique(["lane", "outer_id"], keep="first")
-    stages = lanes.select("lane", _stage="stage")
     chunk, backward_chunk = (
         pl.coalesce(f"{way}chunk", pl.col(f"{way}virtual_stage") // pl.col("_stages"))
         for way in ("", "backward_")
     )
     return (
         ran.join(around, on=["lane", "outer_id"], how="left", maintain_order="left")
-        .join(stages, on="lane", how="left", maintain_order="left")
+        .join(lanes.select("lane", _stage="stage"), on="lane", how="left", maintain_order="left")
         .with_columns(
             _stages=pl.lit(count_stages(lanes) or None, pl.Int64),
             phase=pl.lit(None, pl.Int64),
@@ -484,8 +485,7 @@ def _expect_chunks(sequences: Sequences, fit: Fit) -> pl.DataFrame:
             pl.len().over(_ORDER).cast(pl.Int64).alias(f"{way}_count"),
             pl.int_range(pl.len()).over(_ORDER).alias(f"{way}_rank"),
         )
-        keys = [*_ORDER, f"{way}_count", f"{way}_rank"]
-        jobs = jobs.join(own, on=keys, how="left", maintain_order="left")
+        jobs = jobs.join(own, on=[*_ORDER, f"{way}_count", f"{way}_rank"], how="left", maintain_order="left")
     first = pl.when("is_forward").then("forward").when("is_backward").then("backward").otherwise("weight")
     return jobs.select(chunk=first, backward_chunk=pl.when(_IS_BOTH).then("backward"))
 
@@ -538,8 +538,7 @@ def _add_ids(jobs: pl.DataFrame, ids: pl.DataFrame) -> pl.DataFrame:
     found = ids.with_columns(pl.col(_NUMBERS) + pl.col("base")).select(
         "job", *_IDS, "is_inferred", "confidence"
     )
-    joined = jobs.join(found, on="job", how="left", maintain_order="left", suffix="_found")
-    return joined.with_columns(
+    return jobs.join(found, on="job", how="left", maintain_order="left", suffix="_found").with_columns(
         *(pl.coalesce(name, f"{name}_found").alias(name) for name in _IDS),
         pl.col("is_inferred").fill_null(value=False),
     )
@@ -615,8 +614,7 @@ def _find_chunk_layout(ids: pl.DataFrame, best: Fit | None, schedule_name: str |
     """Return the layout of the chunks along the stages: "loop" or "V"; "" where unknown."""
     if not ids.select(pl.max_horizontal("chunk", "backward_chunk").max()).item():
         return "loop"
-    name = schedule_name or (best.name if best else "")
-    return {"interleaved": "loop", "dualpipev": "V"}.get(name, "")
+    return {"interleaved": "loop", "dualpipev": "V"}.get(schedule_name or (best.name if best else ""), "")
 
 
 def _describe(ids: pl.DataFrame, fits: list[Fit], *, is_unique: bool) -> list[str]:

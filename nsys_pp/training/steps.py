@@ -112,13 +112,12 @@ def find_job_steps(computed_jobs: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFr
     earliest = first.join(host, on="process_key").select(
         *DEVICE, first_ns="compute_start_ns", host_start_ns="host_start_ns"
     )
-    following = pl.col("host_start_ns").shift(-1).over(DEVICE)
     return (
         pl.concat([earliest, later])
         .sort(*DEVICE, "host_start_ns")
         .join(host.select("process_key", "last_ns", "has_receives"), on="process_key", maintain_order="left")
         .with_columns(
-            host_end_ns=following.fill_null(pl.col("last_ns")),
+            host_end_ns=pl.col("host_start_ns").shift(-1).over(DEVICE).fill_null(pl.col("last_ns")),
             is_partial=pl.col("host_start_ns").shift().over(DEVICE).is_null() & ~pl.col("has_receives"),
         )
         .pipe(conform, _JOB_STEPS)
@@ -131,8 +130,7 @@ def _find_first_forwards(computed_jobs: pl.DataFrame) -> pl.DataFrame:
     The micro-batches of the first chunk restart at it; where forwards have no micro-batch, it follows an
     optimizer.
     """
-    forwards = computed_jobs.filter(pl.col("kind").is_in(_FORWARDS))
-    outer = forwards.select("process_key", outer_id="range_id")
+    outer = computed_jobs.filter(pl.col("kind").is_in(_FORWARDS)).select("process_key", outer_id="range_id")
     order = (
         computed_jobs.filter(pl.col("kind").is_in([*_FORWARDS, "optimizer"]))
         .join(outer, on=["process_key", "outer_id"], how="anti")
@@ -211,8 +209,7 @@ def _find_first(steps: _StepBounds, ops: LaunchedOps) -> Int64s:
 
     It is a kernel, or a copy or set launched in the step before it.
     """
-    others = np.flatnonzero(~(ops.is_main_kernel | ops.is_communication | ops.is_aside))
-    others = others[np.argsort(ops.start[others], kind="stable")]
+    others = ops.list_by_start(~(ops.is_main_kernel | ops.is_communication | ops.is_aside))
     at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
     begin = np.append(steps.host_start, NEVER)[at]
     is_inside = (begin != NEVER) & (ops.issue[others] >= begin)
@@ -255,8 +252,7 @@ def _is_delayed(first: Int64s, device: Int64s, ops: LaunchedOps) -> Bools:
 
     Operations right after a recorded one do not count.
     """
-    order = np.flatnonzero(~(ops.is_communication | ops.is_aside))
-    order = order[np.argsort(ops.start[order], kind="stable")]
+    order = ops.list_by_start(~(ops.is_communication | ops.is_aside))
     if not len(order):
         return np.zeros(len(first), dtype=np.bool_)
     at = order[find_first(device, first, ops.device[order], ops.start[order])]
@@ -737,8 +733,9 @@ def _list_grams(name: Int64s) -> list[Int64s]:
 def _cut(name: Int64s, begin: Int64s, names: int) -> _Cut:
     """Cut launches at some positions, and compare the segments."""
     segment = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
-    counts = np.bincount(segment * names + name[begin[0] : begin[-1]], minlength=(len(begin) - 1) * names)
-    counts = counts.reshape(-1, names)
+    counts = np.bincount(
+        segment * names + name[begin[0] : begin[-1]], minlength=(len(begin) - 1) * names
+    ).reshape(-1, names)
     usual = np.median(counts, axis=0).astype(np.int64)
     is_constant = (usual >= 1) & ((counts == usual).mean(axis=0) >= _CLEAR)
     size = int(usual.sum())
@@ -791,5 +788,4 @@ def _find_begins(launches: Launches, cut: _Cut) -> Int64s:
 
 def _count(launches: Launches, begin: int, end: int, usual: Int64s) -> int:
     """Count the launches by which a stretch differs from the usual counts."""
-    counts = np.bincount(launches.name[begin:end], minlength=len(usual))
-    return int(np.abs(counts - usual).sum())
+    return int(np.abs(np.bincount(launches.name[begin:end], minlength=len(usual)) - usual).sum())

@@ -90,13 +90,16 @@ def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, 
         (key, *_join(of_item["start_ns"].to_numpy(), of_item["end_ns"].to_numpy(), of_item["step"]))
         for key, of_item in measured.sort("start_ns").group_by("group", "item", maintain_order=True)
     ]
-    rows = [
-        (lane, metric, group, item, *sums)
-        for metric, samples in metrics.items()
-        for (group, item), start, end, step in items
-        for sums in _sum(samples, start, end, step)
-    ]
-    return pl.DataFrame(rows, schema=METRIC_SUMS, orient="row")
+    return pl.DataFrame(
+        [
+            (lane, metric, group, item, *sums)
+            for metric, samples in metrics.items()
+            for (group, item), start, end, step in items
+            for sums in _sum(samples, start, end, step)
+        ],
+        schema=METRIC_SUMS,
+        orient="row",
+    )
 
 
 def _join(start: Int64s, end: Int64s, step: pl.Series) -> tuple[Int64s, Int64s, pl.Series]:

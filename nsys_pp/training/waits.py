@@ -246,8 +246,7 @@ def _find_host_needs(
     segment = np.cumsum(np.diff(syncs.thread, prepend=syncs.thread[:1]) != 0)
     end = ops.end[syncs.need]
     is_new = running_maximum(segment, end) == end
-    latest = np.maximum.accumulate(np.where(is_new, np.arange(len(end)), 0))
-    syncs = select_rows(syncs, latest)
+    syncs = select_rows(syncs, np.maximum.accumulate(np.where(is_new, np.arange(len(end)), 0)))
     at, thread = np.arange(len(rows)), ops.thread[rows]
     if waited is not None:
         waiting, calls = waited
@@ -327,8 +326,7 @@ def _find_holders(
     on_device = _find_on_device(rows, ops, needs, events)
     device_end = _end(on_device, ops)
     is_late = (launch != NEVER) & (launch + _LAUNCH_NS >= device_end)
-    awaited = _find_host_needs(rows, ops, needs, events, waited)
-    op = np.where(is_late, awaited, on_device)
+    op = np.where(is_late, _find_host_needs(rows, ops, needs, events, waited), on_device)
     is_earlier = (op >= 0) & (ops.start[op] < start) & (_end(op, ops) <= start)
     since = np.where(is_late, ops.launched[rows], device_end)
     since = np.where(start - since > LATE_NS, np.minimum(since, start), start)
@@ -457,8 +455,7 @@ def _list_gaps(segments: Segments, steps: pl.DataFrame, ops: LaunchedOps, needs:
     after = np.minimum(np.maximum(latest, start), end)
     gap_step = np.append(step, np.arange(len(group)))
     gap_end = np.append(segments.start[inside], end)
-    mains = np.flatnonzero(needs.kind < 0)
-    mains = mains[np.argsort(ops.start[mains], kind="stable")]
+    mains = ops.list_by_start(needs.kind < 0)
     kernel = pick(mains, find_first(group[gap_step], gap_end, ops.device[mains], ops.start[mains]), -1)
     is_tail = (kernel < 0) | (ops.start[kernel] >= end[gap_step])
     is_final = np.isin(needs.kind, (MESSAGE, COLLECTIVE)) | ((needs.kind == COPY) & ops.is_main)
@@ -498,8 +495,7 @@ def _follow(gaps: _Gaps, holder: Int64s, ops: LaunchedOps, needs: Needs) -> tupl
         is_link &= pick(needs.kind, op, -1) >= 0
         return gap[is_link], op[is_link]
 
-    first = np.where(gaps.is_tail, gaps.op, holder[gaps.op])
-    gap, op = select(np.arange(len(gaps.op)), first)
+    gap, op = select(np.arange(len(gaps.op)), np.where(gaps.is_tail, gaps.op, holder[gaps.op]))
     jump, found_count = holder, -1
     while len(gap) != found_count:
         found_count = len(gap)
@@ -531,8 +527,7 @@ def _build_frame(
     gap, op, is_rest = gap[order], op[order], is_rest[order]
     op_start, op_end = op_start[order], op_end[order]
     end = np.where(is_rest, gaps.end[gap], np.minimum(op_end, gaps.end[gap]))
-    is_first = np.diff(gap, prepend=-1) != 0
-    begin = np.where(is_first, gaps.start[gap], np.roll(end, 1))
+    begin = np.where(np.diff(gap, prepend=-1) != 0, gaps.start[gap], np.roll(end, 1))
     start = np.clip(np.where(is_rest, end, op_start), begin, end)
 
     is_idle = is_rest & gaps.is_tail[gap]
@@ -598,8 +593,7 @@ def _list_first_launches(ops: LaunchedOps, full_name: Int64s) -> pl.DataFrame:
     launched = np.flatnonzero(ops.is_kernel & (ops.call >= 0))
     launched = launched[np.argsort(ops.launch[launched], kind="stable")]
     name = numbers(ops.gpu_ops["name"], null=-1)
-    kernel = pack(ops.device[launched], name[launched], full_name[launched])
-    first = launched[find_distinct(kernel)[0]]
+    first = launched[find_distinct(pack(ops.device[launched], name[launched], full_name[launched]))[0]]
     first = first[ops.launched[first] - ops.launch[first] > LATE_NS]
     columns = zip(_INTERVAL, (ops.thread, ops.launch, ops.launched), strict=True)
     return pl.DataFrame({name: values[first] for name, values in columns})
@@ -703,8 +697,11 @@ def sum_overheads(
     )
     absent = {name: pl.lit(None, OVERHEAD_SUMS[name]) for name in ("step", "step_ns")}
     columns = [name for name in OVERHEAD_SUMS if name != "beside_ns"]
-    sums = pl.concat([inside.select(columns), outside.with_columns(**absent).select(columns)])
-    sums = sums.filter(pl.col("time_ns") > 0).with_columns(beside_ns=pl.lit(0, pl.Int64))
+    sums = (
+        pl.concat([inside.select(columns), outside.with_columns(**absent).select(columns)])
+        .filter(pl.col("time_ns") > 0)
+        .with_columns(beside_ns=pl.lit(0, pl.Int64))
+    )
     return pl.concat([conform(sums, OVERHEAD_SUMS), _sum_beside(overheads, steps, waits, ops)])
 
 

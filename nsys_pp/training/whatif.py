@@ -94,8 +94,7 @@ class WhatIf:
         The lengths of single steps would grow where one rank begins them earlier than the others.
         """
         row, count = self.counted
-        starts = self.graph.find_starts(ends)
-        return float(ends[row].max() - starts[row].min()) / count if count else 0.0
+        return float(ends[row].max() - self.graph.find_starts(ends)[row].min()) / count if count else 0.0
 
     @cached_property
     def counted(self) -> tuple[Int64s, int]:

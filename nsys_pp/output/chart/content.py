@@ -62,8 +62,7 @@ def _list_other_compute(training: Training) -> pl.DataFrame:
     inside = intersect(lane, start, end, unite(*(numbers(training.jobs[name]) for name in times)))
     rest = subtract(start, end, inside)
     whole = np.setdiff1d(np.arange(len(computing)), inside.row)
-    rows = np.concatenate([rest.row, whole])
-    compute = computing.select("lane", "step")[rows].with_columns(
+    compute = computing.select("lane", "step")[np.concatenate([rest.row, whole])].with_columns(
         pl.Series("start_ns", np.concatenate([rest.start, start[whole]])),
         pl.Series("end_ns", np.concatenate([rest.end, end[whole]])),
         job=int(numbers(training.jobs["job"]).max(initial=-1)) + 1 + pl.int_range(pl.len()),
@@ -73,8 +72,7 @@ def _list_other_compute(training: Training) -> pl.DataFrame:
         is_inferred=pl.lit(value=False),
     )
     # the rest of a pause between jobs is no compute
-    is_long = pl.col("end_ns") - pl.col("start_ns") > PAUSE_NS
-    return conform_part(compute.filter(is_long), RUN_JOBS)
+    return conform_part(compute.filter(pl.col("end_ns") - pl.col("start_ns") > PAUSE_NS), RUN_JOBS)
 
 
 def build_bubbles(training: Training) -> pl.DataFrame:
@@ -178,11 +176,11 @@ def describe_run(training: Training) -> list[str]:
     schedule = training.schedule
     facts = []
     if schedule.name != "unknown":
-        is_recognised = schedule.source == "recognised"
-        how = f", {100 * schedule.agreement:.0f} % of jobs in place" if is_recognised else ""
-        if schedule.source == "uncertain":
-            how = f": {schedule.reason}"
-        facts.append(f"schedule {schedule.name} ({schedule.source}{how})")
+        how = {
+            "recognised": f", {100 * schedule.agreement:.0f} % of jobs in place",
+            "uncertain": f": {schedule.reason}",
+        }
+        facts.append(f"schedule {schedule.name} ({schedule.source}{how.get(schedule.source, '')})")
     elif training.jobs.is_empty():
         facts.append("compute and bubbles, as no range tells jobs")
     elif schedule.reason:

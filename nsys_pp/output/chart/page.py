@@ -295,12 +295,14 @@ def pack_column(values: pl.Series) -> dict[str, Any]:
             low = null = low - 1
         if max(-low, high) > _EXACT:
             raise ValueError(f"{max(-low, high)} is too large to be exact in a page")
-        fitting = (
-            one
-            for one, limits in zip(_TYPES, map(np.iinfo, _TYPES.values()), strict=True)
-            if limits.min <= low and high <= limits.max
+        name = next(
+            (
+                one
+                for one, limits in zip(_TYPES, map(np.iinfo, _TYPES.values()), strict=True)
+                if limits.min <= low and high <= limits.max
+            ),
+            "f64",
         )
-        name = next(fitting, "f64")
     packed = values.fill_null(null).to_numpy().astype(_TYPES.get(name, np.dtype("<f8")))
     missing = {"missing": null} if values.null_count() else {}
     return {"type": name, "data": base64.b64encode(packed.tobytes()).decode("ascii"), **missing}

@@ -259,8 +259,9 @@ class _Picture:
             start, end = transfers[f"{kind}_start_ns"], transfers[f"{kind}_end_ns"]
             left, right = self._find_x(start), self._find_x(end)
             wait_end = np.minimum(self._find_x(start + transfers[f"{kind}_wait_ns"].fill_null(0)), right)
-            is_wide = wait_end - left > _LEAST_LINED
-            pale = np.where(is_wide, f"url(#hatch-{kind})", _fill(kind, 0, is_pale=True))
+            pale = np.where(
+                wait_end - left > _LEAST_LINED, f"url(#hatch-{kind})", _fill(kind, 0, is_pale=True)
+            )
             self.add_boxes(f"waits-{kind}", left, wait_end, top, self._message, pale)
             fill = _fill(kind, 0, is_pale=False)
             self.add_boxes(f"messages-{kind}", wait_end, right, top, self._message, fill, is_lined=True)

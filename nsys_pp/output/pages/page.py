@@ -306,8 +306,7 @@ def _find_row(section: Section, drawn: Mapping[str, Drawn], objects: Sequence[st
     """Find the row of the first of some objects that a section shows, else its first row, else itself."""
     rows = re.findall(r'<div class="row[^>]* id="([^"]+)"', drawn[section.name].html)
     names = [name_row(section.name, name) for name in [*objects, ""]]
-    found = (row for name in names for row in rows if f"{row}-".startswith(f"{name}-"))
-    return next(found, section.name)
+    return next((row for name in names for row in rows if f"{row}-".startswith(f"{name}-")), section.name)
 
 
 def format_notes(notes: Sequence[str]) -> str:

@@ -34,7 +34,6 @@ def export_trace(training: Training, path: Path, options: ExportOptions) -> Expo
             "there are no jobs, messages or steps by ranges to draw", "draw a chart instead"
         )
     for number, machine in enumerate(dict.fromkeys(row.machine for row in rows.values())):
-        drawing = drawings[machine]
         placement = Placement(
             machine=machine,
             machine_order=number,
@@ -43,9 +42,12 @@ def export_trace(training: Training, path: Path, options: ExportOptions) -> Expo
             zero_ns=training.zero_ns,
         )
         blocks = BytesIO()
-        encoded = encode_drawing(drawing, blocks)
-        open_blocks = partial(BytesIO, blocks.getvalue())
-        placed.append(PlacedReport(encoded=encoded, placement=placement, open_blocks=open_blocks))
+        encoded = encode_drawing(drawings[machine], blocks)
+        placed.append(
+            PlacedReport(
+                encoded=encoded, placement=placement, open_blocks=partial(BytesIO, blocks.getvalue())
+            )
+        )
     with replace_file(path, force=options.force) as target, target.open("wb") as stream:
         stream.writelines(write_perfetto(placed))
     return ExportResult(files=(ExportedFile(path=path, row_count=len(training.jobs)),))

@@ -350,8 +350,9 @@ def encode_strings(number: int, texts: Sequence[str]) -> bytes:
         tag(Interned.TEXT, DELIMITED),
         _varint_column(lengths),
     )
-    head = (tag(number, DELIMITED), _varint_column(lengths + _width(inner)), *inner)
-    heads = encode_rows(head, len(lengths))
+    heads = encode_rows(
+        (tag(number, DELIMITED), _varint_column(lengths + _width(inner)), *inner), len(lengths)
+    )
     joined, width = heads.tobytes(), heads.shape[1]
     starts = range(0, len(joined), width)
     return b"".join(

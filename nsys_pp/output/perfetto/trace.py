@@ -666,8 +666,7 @@ def _collect_fields(columns: FrameColumns, rows: Int64s, schema: pl.Schema) -> t
         InternedData.ANNOTATION_NAMES: arguments,
         InternedData.ANNOTATION_STRINGS: texts,
     }
-    encoded = [encode_strings(number, table) for number, table in tables.items()]
-    return fields, b"".join(encoded)
+    return fields, b"".join(encode_strings(number, table) for number, table in tables.items())
 
 
 def _find_kind(dtype: pl.DataType) -> int:
@@ -758,14 +757,16 @@ def _list_shapes(
 
 
 def _encode_events(sequence: int, deltas: NDArray[np.uint64], *event: Parts) -> NDArray[np.uint8]:
-    packet = message(
-        Trace.PACKET,
-        field(TracePacket.TIMESTAMP, deltas),
-        field(TracePacket.SEQUENCE_ID, sequence),
-        field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
-        message(TracePacket.TRACK_EVENT, *event),
+    return encode_rows(
+        message(
+            Trace.PACKET,
+            field(TracePacket.TIMESTAMP, deltas),
+            field(TracePacket.SEQUENCE_ID, sequence),
+            field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
+            message(TracePacket.TRACK_EVENT, *event),
+        ),
+        len(deltas),
     )
-    return encode_rows(packet, len(deltas))
 
 
 def _defaults(track_uuid: int | NDArray[np.uint64]) -> Parts:

@@ -93,8 +93,7 @@ class Subtrack(Struct, frozen=True, kw_only=True):
     @property
     def start_ns(self) -> int:
         """The time of the first event."""
-        column = "start_ns" if self.kind == "slices" else "time_ns"
-        return int(self.source[column][int(self.rows[0])])
+        return int(self.source["start_ns" if self.kind == "slices" else "time_ns"][int(self.rows[0])])
 
 
 def draw_all(track: tuple[str, ...], kind: SubtrackKind, frame: pl.DataFrame) -> Subtrack:

@@ -171,13 +171,12 @@ def _jobs(training: Training, is_drawn: pl.Expr, role: str | None) -> pl.DataFra
         )
         .filter(is_drawn)
     )
-    outer = find_rows(numbers(jobs["job"]), numbers(jobs["outer"], null=-1))
     naming = jobs.select("kind", "chunk", pl.col("label").cast(pl.Categorical()))
     return jobs.select(
         "lane",
         "start_ns",
         "end_ns",
-        parent=pl.Series(outer),
+        parent=pl.Series(find_rows(numbers(jobs["job"]), numbers(jobs["outer"], null=-1))),
         name=_format_texts(naming, _job_name(training)),
         color=pl.col("kind").cast(pl.String).cast(pl.Categorical()),
         flow_id=_NO_FLOW,

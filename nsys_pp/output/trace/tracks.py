@@ -235,8 +235,7 @@ def _draw_gpu(canvas: _Canvas, devices: pl.DataFrame, path: Path, detail: Detail
             _draw_ranges(canvas, projections.filter(pl.col("depth") < _JOB_DEPTH), path)
         return
     _draw_ranges(canvas, projections, path)
-    busy = (BUSY, "%", busy_percent(ops["start_ns"], ops["end_ns"]))
-    canvas.draw_counters(path, metrics, counters, [busy])
+    canvas.draw_counters(path, metrics, counters, [(BUSY, "%", busy_percent(ops["start_ns"], ops["end_ns"]))])
     track = canvas.add_track((*path, "communication"), 20)
     details = canvas.view.report.op_details
     shared = keep_rows(ops, ops["is_communication"].to_numpy()).with_columns(
