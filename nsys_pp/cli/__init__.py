@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import sys
 import warnings
 from contextlib import suppress
@@ -69,6 +70,8 @@ class _MainGroup(OrderedGroup):
     def invoke(self, ctx: click.Context) -> Any:
         for name, value in _VARIABLES.items():
             os.environ.setdefault(name, value)
+        if not re.fullmatch("0*[1-9][0-9]{0,5}", os.environ.get("POLARS_MAX_THREADS", "1")):
+            del os.environ["POLARS_MAX_THREADS"]  # polars would end with a panic
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         atexit.register(gc.freeze)  # the end of the process frees all objects without a search among them
         with end_on_interrupt(), warnings.catch_warnings():

@@ -38,8 +38,8 @@ from nsys_pp.cli.result import (
     record_verdict,
 )
 from nsys_pp.cli.tables import check_sort, open_screen, output_table, output_tables, settle_output
-from nsys_pp.errors import MissingDataError, describe_path
-from nsys_pp.output.files import STANDARD_OUTPUT, check_output
+from nsys_pp.errors import MissingDataError, OutputError, describe_path
+from nsys_pp.output.files import STANDARD_OUTPUT, check_output, replace_file
 from nsys_pp.output.formats import CHARTS, EXPORTERS, TRACE_FORMATS, find_exporter
 from nsys_pp.output.tables import SUFFIXES
 from nsys_pp.tables import registry
@@ -243,11 +243,17 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
     name = Path(reports[0]).resolve().stem if Path(reports[0]).exists() and not reports[1:] else "run"
     page, trace = Path(f"{name}.html"), Path(f"{name}.pftrace")
     check_output(page, force=force)
-    with warnings.catch_warnings():  # the page's are the same
-        warnings.simplefilter("ignore")
-        # first, as it reads all of each part
-        merged = run_with_progress(nsys_pp.merge, reports, trace, force=force, **options)
-    written = run_with_progress(nsys_pp.report, reports, page, trace=trace, force=force, **options)
+    with replace_file(trace, force=force) as drawn:  # both outputs, or none
+        with warnings.catch_warnings():  # the page's are the same
+            warnings.simplefilter("ignore")
+            # first, as it reads all of each part
+            try:
+                merged = run_with_progress(
+                    nsys_pp.merge, reports, drawn, format="perfetto", force=True, **options
+                )
+            except OutputError as error:
+                raise OutputError(error.message.replace(str(drawn), str(trace)), error.hint) from None
+        written = run_with_progress(nsys_pp.report, reports, page, trace=trace, force=force, **options)
     log_notes(written.notes)
     counts = {"report": merged.reports, "machine": merged.machines, "GPU": merged.gpus, "step": written.steps}
     log(", ".join(format_count(count, noun) for noun, count in counts.items()), event="run")
@@ -428,6 +434,7 @@ def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bo
       nsys-pp whatif node*/report*.sqlite --schedule zb-h1 --micro-batches 16
     """
     from nsys_pp.commands.whatif import WHATIF_TABLE
+    from nsys_pp.run.inputs import list_existing_inputs
 
     is_drawn = find_exporter(output) is not None
     if is_drawn and format is not None:
@@ -435,7 +442,7 @@ def whatif(reports: tuple[str, ...], output: Path, format: str | None, force: bo
     target = STANDARD_OUTPUT if is_drawn else output
     format = settle_output(target, format, (WHATIF_TABLE.name,), reports, force=force)
     if is_drawn:
-        check_output(output, force=force)
+        check_output(output, force=force, inputs=list_existing_inputs(reports))
     result = run_with_progress(nsys_pp.whatif, reports, **options)
     output_table(
         WHATIF_TABLE, result.predictions, output=target, format=format, notes=result.notes, force=force

@@ -145,7 +145,7 @@ def print_error(message: str, hint: str | None) -> None:
     """Print an error and its hint."""
     click.echo(f"Error: {escape_line(message)}", err=True)
     if hint:
-        click.echo(f"\nhint: {escape_text(hint)}", err=True)
+        click.echo(f"\nhint: {escape_line(hint)}", err=True)
 
 
 def log_output(message: str, *paths: Path, event: str = "wrote") -> None:
@@ -308,6 +308,7 @@ def _set_alarm(seconds: float) -> None:
 
 _WITHOUT_PARTS = ("extract", "info", "project", "scrub")
 # errors of a standard output that cannot be written
+_OF_NAMES = {errno.ENAMETOOLONG: "the name is too long", errno.EACCES: "permission denied"}
 FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
 
 
@@ -336,8 +337,8 @@ def explain_ending(error: BaseException) -> Ending:
     if isinstance(error, OSError) and error.filename is None and error.errno in FULL:
         message = f"cannot write to standard output: {FULL[error.errno]}"
         return Ending(1, message, "free some space, or write elsewhere")
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return Ending(1, f"`{describe_path(error.filename)}`: the name is too long", "choose a shorter one")
+    if isinstance(error, OSError) and error.errno in _OF_NAMES:
+        return Ending(1, f"`{describe_path(error.filename)}`: {_OF_NAMES[error.errno]}", "choose another one")
     details = "".join(traceback.format_exception(error))
     if isinstance(error, MemoryError):
         hint = "raise the memory limit of the job, or process fewer reports at once"

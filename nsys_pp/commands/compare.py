@@ -29,7 +29,7 @@ from nsys_pp.options import ASPECTS
 from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.output.pages.comparison import ComparisonSource, write_comparison
 from nsys_pp.progress import split_progress
-from nsys_pp.run.inputs import Batch, Result, read_inputs
+from nsys_pp.run.inputs import Batch, Result, list_existing_inputs, read_inputs
 from nsys_pp.run.options import (
     Inputs,
     RunOptions,
@@ -130,12 +130,13 @@ def compare(
     for aspect in allowed:
         check_choice("allow_different", aspect, ASPECTS)
     target = None if output is None else Path(output)
-    if target is not None:
-        check_output(target, force=force)
     runs = (
         parse_run_name(a, steps=steps_a, option="steps_a"),
         parse_run_name(b, steps=steps_b, option="steps_b"),
     )
+    if target is not None:
+        paths = [path for run in runs for path in list_existing_inputs(run.inputs)]
+        check_output(target, force=force, inputs=paths)
     names, sums, results = _read(runs, options)
     facts = (sums[0].facts, sums[1].facts)
     comparability = compare_facts(*facts, allowed=allowed)

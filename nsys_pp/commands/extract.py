@@ -105,10 +105,11 @@ def extract(
     for path, target in outputs.items():
         if is_part(path):
             raise ReportError(
-                f"`{path}` is a part already", "extract takes reports; every other command reads parts"
+                f"`{path}` is a part already, by its name",
+                "extract takes reports; every other command reads parts",
             )
         is_forced = force or is_like_part(target)
-        check_output(target, force=is_forced, inputs=[path], makes_folder=len(paths) > 1)
+        check_output(target, force=is_forced, inputs=paths, makes_folder=len(paths) > 1)
         if not is_file_output(target):
             raise OutputError(
                 f"cannot write `{target}`: a part is a file", "name a file or a folder with `-o`"

@@ -124,10 +124,8 @@ def merge(
     trace_format = format or infer_trace_format(target)
     check_output(target, force=force)
     split = _settle_split(split, trace_format, target, force=force)
-    if manifest:
-        if trace_format != "perfetto" or not is_file_output(target):
-            raise OptionError("manifest", "`--manifest` needs a file in Perfetto's format as output")
-        check_output(name_manifest(target), force=force)
+    if manifest and (trace_format != "perfetto" or not is_file_output(target)):
+        raise OptionError("manifest", "`--manifest` needs a file in Perfetto's format as output")
     content = TraceContent(
         format=trace_format,
         part_options=parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show),
@@ -140,7 +138,8 @@ def merge(
     batch = Batch(inputs, options)
     builder = TraceBuilder(batch, content, target)
     run = Run(batch, options, read=builder.read_inputs)
-    check_output(target, force=force, inputs=batch.paths)
+    for path in (target, name_manifest(target)) if manifest else (target,):
+        check_output(path, force=force, inputs=batch.paths)
     division: Division | None = None
     shown: list[Shown]
     with builder:

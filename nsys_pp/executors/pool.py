@@ -116,7 +116,7 @@ class _Pool(Struct):
                 index,
                 NsysPPError(
                     f"`{self.items[index]}` took longer than {limit_s:g} s, and was stopped",
-                    "raise `--timeout-per-report`, or draw less with `nsys-pp merge --detail jobs`",
+                    "raise `--timeout-per-report`; a trace needs less with `nsys-pp merge --detail jobs`",
                 ),
             )
 
@@ -136,7 +136,7 @@ class _Pool(Struct):
                 f"the run needs more memory than `--memory` allows: it was stopped at {used / 1e9:.2f} GB, "
                 "and"
                 f" {limit / 1e9:.2f} GB are allowed",
-                "raise `--memory`, name fewer reports, or draw less with `nsys-pp merge --detail jobs`",
+                "raise `--memory`, or name fewer reports; `nsys-pp merge` needs less with `--detail jobs`",
             )
         while self.idle:  # they may hold memory of earlier items
             _end(*self.idle.popitem(), 0)
@@ -152,7 +152,7 @@ class _Pool(Struct):
                 NsysPPError(
                     f"`{self.items[index]}` needs more memory than `--memory` allows: it was stopped at"
                     f" {sizes[largest] / 1e9:.2f} GB, and all processes may use {limit / 1e9:.2f} GB",
-                    "raise `--memory`, or draw less with `nsys-pp merge --detail jobs`",
+                    "raise `--memory`; a trace needs less with `nsys-pp merge --detail jobs`",
                 ),
             )
         elif index not in self.retries:

@@ -23,15 +23,16 @@ from nsys_pp.leftovers import (
 )
 
 _REASONS = {
-    errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere with `-o`"),
-    errno.EDQUOT: ("your disk quota is used up", "free some space, or write elsewhere with `-o`"),
-    errno.EIO: ("the disk cannot be written, or a file would be too large", "write elsewhere with `-o`"),
-    errno.EFBIG: ("the file would be larger than this system allows", "write elsewhere with `-o`"),
-    errno.EACCES: ("permission denied", "write elsewhere with `-o`"),
-    errno.EPERM: ("permission denied", "write elsewhere with `-o`"),
-    errno.EROFS: ("the file system is read-only", "write elsewhere with `-o`"),
+    errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere"),
+    errno.EDQUOT: ("your disk quota is used up", "free some space, or write elsewhere"),
+    errno.EIO: ("the disk cannot be written, or a file would be too large", "write elsewhere"),
+    errno.EFBIG: ("the file would be larger than this system allows", "write elsewhere"),
+    errno.EACCES: ("permission denied", "write elsewhere"),
+    errno.EPERM: ("permission denied", "write elsewhere"),
+    errno.EROFS: ("the file system is read-only", "write elsewhere"),
     errno.ENOENT: ("its folder does not exist", "make the folder first"),
-    errno.ENOTDIR: ("its folder is a file", "write elsewhere with `-o`"),
+    errno.ENOTDIR: ("its folder is a file", "write elsewhere"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
     errno.EEXIST: ("it exists, and is no folder", "name a folder, or a file with an extension, with `-o`"),
     errno.EISDIR: ("it is a folder", "name a file with `-o`"),
 }
@@ -49,18 +50,25 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = (), makes_
         OutputError: The output exists and `force` is not set; or it is a folder, or one of the inputs; or its
             folder is missing, unless it will be made (`makes_folder`).
     """
-    # a part in a group has a path below its group
+    # a part in a group has a path below its group, and a table of an exported folder is a part of the report
+    inputs = [*inputs]
     files = {file for one in inputs for file in (one, *one.parents)}
-    if path.is_file() and any(os.path.exists(one) and path.samefile(one) for one in files):
-        raise OutputError(
-            f"cannot write `{path}`: it is one of the reports to read", "name another file with `-o`"
-        )
-    if path.is_dir():
-        raise OutputError(f"cannot write `{path}`: it is a folder", "name a file with `-o`")
-    if not (makes_folder or path.parent.is_dir()):
-        raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
-    if not force and path.is_file():
-        raise OutputError(f"`{path}` exists", "add `--force` to replace it")
+    with translate_errors(path):
+        is_input = path.is_file() and any(_is_same(path, file) for file in files)
+        if is_input or any(one.is_dir() and _is_same(path.parent, one) for one in inputs):
+            raise OutputError(
+                f"cannot write `{path}`: it is one of the reports to read", "name another file with `-o`"
+            )
+        if path.is_dir():
+            raise OutputError(f"cannot write `{path}`: it is a folder", "name a file with `-o`")
+        if not (makes_folder or path.parent.is_dir()):
+            raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
+        if not force and path.is_file():
+            raise OutputError(f"`{path}` exists", "add `--force` to replace it")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.exists(one) and os.path.exists(other) and one.samefile(other)
 
 
 def is_file_output(path: Path) -> bool:
@@ -221,9 +229,7 @@ def translate_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
-        reason, hint = _REASONS.get(
-            error.errno or 0, (error.strerror or str(error), "write elsewhere with `-o`")
-        )
+        reason, hint = _REASONS.get(error.errno or 0, (error.strerror or str(error), "write elsewhere"))
         raise OutputError(f"cannot write `{path}`: {reason}", hint) from error
 
 

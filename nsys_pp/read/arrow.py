@@ -23,6 +23,7 @@ from nsys_pp.frames.raw import SCHEMAS, Group, RawReport
 from nsys_pp.read.files import check_regular
 from nsys_pp.read.names import STRINGS_TABLE, TABLES, Source
 from nsys_pp.read.plan import (
+    Refused,
     assemble,
     check_row_counts,
     drop_refused,
@@ -260,7 +261,7 @@ def _count_rows(file: Path) -> int:
     return int(_open(file, columns=[0]).select(pl.len()).collect().item()) if _read_columns(file) else 0
 
 
-def _read_source(source: Source, file: Path) -> tuple[pl.DataFrame, dict[str, int]]:
+def _read_source(source: Source, file: Path) -> tuple[pl.DataFrame, list[Refused]]:
     columns = [*dict.fromkeys(source.columns.values())]
     rows, refused = drop_refused(source, _read_table(file, partial(_select_source, source), columns))
     return shape_rows(source, rows), refused
@@ -272,6 +273,9 @@ def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
         dtype, column = types[theirs], pl.col(theirs)
         if dtype.is_nested() or dtype.is_temporal() or dtype.is_decimal():  # of types that no exporter writes
             column = pl.lit(None)
+            columns.append(pl.lit(value=True).alias(f"{ours}_refused"))
+        elif dtype == pl.Binary and ours != "binary":
+            column = column.map_elements(lambda data: data.decode("utf-8", "replace"), return_dtype=pl.String)
         elif schema[ours].is_integer() or source.table.columns[ours].words is not None:
             if dtype == pl.String:
                 column = column.str.strip_chars().replace("", None)

@@ -910,7 +910,7 @@ COUNTED = (
 
 _SPELLINGS = {
     name.lower(): name
-    for table in (*TABLES, *METRIC_TABLES, *COUNTED)
+    for table in (*TABLES, *METRIC_TABLES, *COUNTED, *TABLES_ON_REQUEST)
     for name in (*table.names, *(name for column in table.columns.values() for name in column.names))
 }
 KNOWN = frozenset(_SPELLINGS.values())

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -26,6 +27,15 @@ from nsys_pp.read.names import (
     is_enumeration,
 )
 from nsys_pp.units import format_count
+
+
+class Refused(NamedTuple):
+    """Values of a column that are not of its type."""
+
+    reason: str
+    row_count: int
+    is_row: bool  # their rows are left out, too
+
 
 # Tables of an export with their columns.
 Catalog = Mapping[str, Sequence[str]]
@@ -154,8 +164,8 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
     }
 
 
-def drop_refused(source: Source, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Leave out the rows that have no whole number where one matters.
+def drop_refused(source: Source, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Refused]]:
+    """Leave out the rows that have no value of its type where one matters.
 
     Args:
         source: The table.
@@ -163,28 +173,31 @@ def drop_refused(source: Source, frame: pl.DataFrame) -> tuple[pl.DataFrame, dic
             for drawing alone, what is no number becomes null.
 
     Returns:
-        The other rows, and the numbers of rows left out, by the name of the column in the export.
+        The other rows, and what was refused.
     """
-    refused = {}
+    refused = []
     for ours, column in source.table.columns.items():
         flag = f"{ours}_refused"
-        is_drawn = {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
-        if flag in frame.columns and not is_drawn and (count := int(frame[flag].sum())):
-            refused[source.columns[ours]] = count
+        if flag not in frame.columns or not (count := int(frame[flag].sum())):
+            continue
+        is_drawn = bool({"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups})
+        kind = "text" if SCHEMAS[source.table.frame][ours] == pl.String else "whole number"
+        refused.append(Refused(f"with no {kind} in `{source.columns[ours]}`", count, not is_drawn))
+        if not is_drawn:
             frame = frame.filter(pl.col(flag) == 0)
     return frame, refused
 
 
-def leave_out(path: Path, tally: RowTally, source: Source, refused: Mapping[str, int]) -> None:
-    """Count and name the rows of a table that were left out, `refused` from `drop_refused`."""
+def leave_out(path: Path, tally: RowTally, source: Source, refused: Sequence[Refused]) -> None:
+    """Count and name the rows of a table that were left out, and values that were."""
     table = source.name if source.table.title else source.table.frame
-    for column, count in refused.items():
-        reason = f"with no whole number in `{column}`"
-        if table in tally.read:
-            tally.read[table] += count
-            tally.leave_out(table, reason, count)
-        rows = format_count(count, "row")
-        warnings.warn(f"`{path}`: {rows} of `{source.name}` {reason} left out", stacklevel=4)
+    for one in refused:
+        if one.is_row and table in tally.read:
+            tally.read[table] += one.row_count
+            tally.leave_out(table, one.reason, one.row_count)
+        if one.is_row or not source.table.title:
+            rows, ending = format_count(one.row_count, "row"), "left out" if one.is_row else "kept without it"
+            warnings.warn(f"`{path}`: {rows} of `{source.name}` {one.reason} {ending}", stacklevel=4)
 
 
 def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:

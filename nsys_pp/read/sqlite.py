@@ -56,6 +56,7 @@ from nsys_pp.read.files import (
 from nsys_pp.read.names import KNOWN, ROW_ID, STRINGS_TABLE, Source, spell
 from nsys_pp.read.plan import (
     LEAST_ROW_BYTES,
+    Refused,
     assemble,
     check_row_counts,
     drop_refused,
@@ -606,7 +607,7 @@ class _Read(Struct, frozen=True):
     """Rows of a table."""
 
     rows: pl.DataFrame  # from `shape_rows`
-    refused: dict[str, int]  # rows left out, by the column that has no whole number where one matters
+    refused: list[Refused]
     is_sound: bool  # all values are of their types, and rows are in order of their ids
 
 

@@ -170,7 +170,7 @@ class Batch:
         """
         foreseen = error if isinstance(error, NsysPPError) else unforeseen_error(path, error, details=details)
         if not self.keeps_going:
-            if len(self.paths) > 1 and not isinstance(foreseen, UnforeseenError):
+            if len(self.paths) > 1 and isinstance(foreseen, ReportError):
                 hint = "`--keep-going` skips such reports"
                 foreseen.hint = f"{foreseen.hint}; {hint}" if foreseen.hint else hint
             raise foreseen

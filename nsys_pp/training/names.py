@@ -244,7 +244,10 @@ def _parse(path: Path) -> dict[str, Any]:
         hint = "write expressions in single quotes: pattern = 'step_(?P<step>\\d+)'"
         raise NsysPPError(f"`{path}` is not TOML: {error}", hint) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise NsysPPError(f"`{path}` cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise NsysPPError(
+            f"`{path}` cannot be read: {reason}", "check its permissions and its text"
+        ) from error
     except ValueError as error:  # a number of thousands of digits
         raise NsysPPError(f"`{path}` is not TOML: {error}", _HINT) from error
 

@@ -234,6 +234,52 @@ def test_a_folder_without_a_file_is_removed(folder: Path, line: list[str]) -> No
     assert list(folder.iterdir()) == []
 
 
+def test_a_folder_that_may_not_be_searched_is_told(report: Path, folder: Path) -> None:
+    folder.chmod(0)
+    try:
+        refused = _run_unprivileged("merge", report, "-o", folder / "x.pftrace")
+        result = _run_unprivileged("info", report, "--result", folder / "x.json")
+    finally:
+        folder.chmod(0o700)
+    assert_refused(refused, f"cannot write `{folder / 'x.pftrace'}`: permission denied")
+    assert_refused(result, f"`{folder / 'x.json'}`: permission denied")
+
+
+@pytest.mark.parametrize(
+    ("line", "link"),
+    [
+        ("whatif {} -o {}/x.html", "x.html"),
+        ("compare {} {} -o {}/x.html", "x.html"),
+        ("merge {} -o {}/x.pftrace --manifest", "x.manifest.json"),
+        ("extract {} -o {}/d", "d/rank1.nspart"),
+        ("pipeline {} --format paddle -o {}/d", "d/pipeline_profile.json"),
+    ],
+)
+def test_an_output_that_links_to_an_input_is_refused(tmp_path: Path, line: str, link: str) -> None:
+    reports = shutil.copytree(PIPELINE / "node2", tmp_path / "in")
+    (tmp_path / "d").mkdir()
+    (tmp_path / link).symlink_to(reports / "rank0.sqlite")
+    words = line.replace("{}/", f"{tmp_path}/").replace("{}", str(reports)).split()
+    assert f"cannot write `{tmp_path / link}`: it is one of the reports" in call(*words, "--force").stderr
+    assert (reports / "rank0.sqlite").read_bytes() == RANK0.read_bytes()
+
+
+@pytest.mark.parametrize("hinders", ["no GPU operations", "no folder"])
+def test_a_page_and_a_trace_are_written_both_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hinders: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = Path(shutil.copy(RANK0, tmp_path / "a.sqlite"))
+    Path("a.pftrace").write_text("precious")
+    if hinders == "no folder":
+        Path("a.html").symlink_to("gone/a.html")
+    else:
+        edit(report, *(f"DELETE FROM CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET")))
+    assert call("a.sqlite", "--force").code == 1
+    assert Path("a.pftrace").read_text() == "precious"
+    assert len([*tmp_path.iterdir()]) == 2 + (hinders == "no folder")
+
+
 def test_several_tables_need_a_folder(folder: Path) -> None:
     (folder / "file").touch()
     line = ["summary", RANK0, "--format", "csv", "-o", folder / "file", "--force"]

@@ -197,6 +197,12 @@ def test_closed_streams_are_as_a_discarded_output(tmp_path: Path) -> None:
     assert run("merge", tmp_path / "none", before=shell).code == 1
     assert run("merge", RANK0, "-o", tmp_path / "open").code == 0
     assert (tmp_path / "closed").read_bytes() == (tmp_path / "open").read_bytes()
+    assert run("merge", RANK0, "-o", "-", before=shell).code == 0
+
+
+def test_an_encoding_and_a_number_of_threads_that_lack_something() -> None:
+    odd = environment(PYTHONIOENCODING="latin-1", POLARS_MAX_THREADS="0")
+    assert "\\u2026" in run("project", RANK0, env=odd).stdout
 
 
 _ENDLESS_QUERY = """

@@ -11,6 +11,7 @@ import pytest
 
 import nsys_pp
 from nsys_pp.frames.report import FINDINGS
+from nsys_pp.read import read_report
 from nsys_pp.read.files import check_integrity
 from tests.breaks import BREAKS
 from tests.cli.calls import RANK0
@@ -89,6 +90,19 @@ def test_a_broken_report_is_a_finding(way: str, name: str, tmp_path: Path) -> No
     assert done.code == 5
     assert report["findings"][0]["severity"] == "error"
     assert any(words in finding["text"] for finding in report["findings"]), report
+
+
+def test_a_table_on_request_has_any_case_and_is_no_view(tmp_path: Path) -> None:
+    path = edit(
+        Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
+        'CREATE TABLE "5x" (a)',
+        "CREATE TABLE own AS SELECT start, end, globalTid, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME",
+        "CREATE VIEW syscall AS SELECT * FROM own",
+    )
+    assert "not read: syscall" in nsys_pp.check(path).findings["text"].to_list()
+    edit(path, "DROP VIEW syscall", "ALTER TABLE own RENAME TO syscall")
+    assert nsys_pp.check(path).severity == "info"
+    assert len(read_report(path)["activities"]) > 0
 
 
 def test_a_catalog_that_is_not_text_is_a_finding(tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ def test_rows_without_a_number_that_matters_are_left_out_and_told(tmp_path: Path
 def test_text_for_a_number_that_decorates_is_null(tmp_path: Path) -> None:
     rows = [kernel(0, 1, 1, registersPerThread="many"), kernel(2, 3, 2)]
     path = write_export(tmp_path / "a.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": rows})
-    assert read_report(path)["kernels"]["registers"].to_list() == [None, 16]
+    with pytest.warns(UserWarning, match="no whole number in `registersPerThread` kept without it"):
+        assert read_report(path)["kernels"]["registers"].to_list() == [None, 16]
 
 
 def test_broken_text_is_repaired_and_nothing_is_cut(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def export_paddle(training: Training, folder: Path, options: ExportOptions) -> E
     ]
     with make_folders([folder]), ExitStack() as all_or_none:
         for path in (chrome, perfetto):
-            check_output(path, force=options.force)
+            check_output(path, force=options.force, inputs=[source.path for source in options.sources])
         for path, first, labels in ((chrome, [], names), (perfetto, head, threads)):
             target = all_or_none.enter_context(replace_file(path, force=options.force))
             _write(target, first, events, labels, base_ns, other)
