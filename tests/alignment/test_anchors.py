@@ -37,11 +37,10 @@ def true_anchors(folder: Path, name: str) -> pl.DataFrame:
     clock = pl.read_parquet(folder / "truth" / "clocks.parquet").row(
         by_predicate=pl.col("report") == name, named=True
     )
-    rate = 1 + clock["drift_ppb"] / 1e9
     return (
         pl.concat([collectives, *sides])
         .filter(pl.col("report") == name, pl.col("correlation").is_not_null())
-        .with_columns((pl.col("start", "end") - clock["capture_utc_ns"]) * rate)
+        .with_columns((pl.col("start", "end") - clock["capture_utc_ns"]) * (1 + clock["drift_ppb"] / 1e9))
         .sort(pl.col("start").round(), "end")
     )
 

@@ -185,8 +185,7 @@ def test_a_long_output_ends_with_its_first_lines_and_names_empty_tables_once() -
     found = printed(verdict, *empty, long, limit=0)
     assert (found[:2], found[-2:]) == (["Verdict", "One finding."], ["Verdict", "One finding."])
     assert [line for line in found if "not recorded" in line] == ["A, B: not recorded"]
-    short = printed(verdict, long, limit=9)
-    assert short.count("Verdict") == 1
+    assert printed(verdict, long, limit=9).count("Verdict") == 1
 
 
 def test_the_line_of_what_is_left_out_is_counted_in_the_total() -> None:

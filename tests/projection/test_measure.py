@@ -139,8 +139,7 @@ def test_nanoseconds_survive_a_sum_of_days() -> None:
     """A hundred days of operations that do not overlap, in one range."""
     count, day = 100, 86_400 * 10**9
     ops: list[Any] = [(day * number, day * number + day - 1) for number in range(count)]
-    calls = [(number, number) for number in range(count)]
-    busy, _ = measure(calls, ops, [(0, count), (5, 5)], 1)
+    busy, _ = measure([(number, number) for number in range(count)], ops, [(0, count), (5, 5)], 1)
     assert busy == [count * (day - 1), day - 1]
 
 
@@ -170,15 +169,14 @@ def project(ops: list[dict[str, Any]], **options: Any) -> pl.DataFrame:
 def test_first_and_last_are_found_whatever_lies_between() -> None:
     """Index and time together need more than 64 bits here."""
     far = 1 << 60
-    frame = project(
+    assert project(
         [
             {"name": "middle", "start_ns": 0, "end_ns": 5},
             {"name": "last", "start_ns": far, "end_ns": far + 9},
             {"name": "first", "start_ns": -far, "end_ns": -far + 7},
             {"name": "late", "start_ns": far + 1, "end_ns": far + 8},
         ]
-    )
-    assert frame.select("gpu_start_ns", "gpu_end_ns", "first_op", "last_op", "busy_ns").rows() == [
+    ).select("gpu_start_ns", "gpu_end_ns", "first_op", "last_op", "busy_ns").rows() == [
         (-far, far + 9, "first", "last", 5 + 9 + 7)
     ]
 

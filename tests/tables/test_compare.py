@@ -402,8 +402,7 @@ FACTS = RunFacts(
 
 
 def differing(b: RunFacts, **options: list[str]) -> dict[str, tuple[str | None, str | None, str]]:
-    table = compare_facts(FACTS, b, allowed=options.get("allowed", ()))
-    rows = table.filter(pl.col("effect") != "same")
+    rows = compare_facts(FACTS, b, allowed=options.get("allowed", ())).filter(pl.col("effect") != "same")
     assert rows["meaning"].null_count() == 0, "each difference has its reason"
     return {
         fact: (a, b, effect) for fact, a, b, effect in rows.select("fact", "a", "b", "effect").iter_rows()
@@ -485,10 +484,9 @@ def row(
 
 
 def comparison(*rows: dict[str, object]) -> dict[str, pl.DataFrame]:
-    empty = COMPARISON.to_frame()
     return {
         "steps": pl.DataFrame(list(rows), schema=COMPARISON),
-        **dict.fromkeys(("bubbles", "stages", "kinds", "kernels"), empty),
+        **dict.fromkeys(("bubbles", "stages", "kinds", "kernels"), COMPARISON.to_frame()),
     }
 
 

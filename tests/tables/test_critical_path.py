@@ -244,8 +244,7 @@ def test_work_on_the_path_has_the_role_of_its_job() -> None:
     assert build_critical_table(training)["role"].null_count() == len(build_critical_table(training))
     roles = ["reference", "actor", "actor"]
     of_roles = replace(training, jobs=training.jobs.with_columns(role=pl.Series(roles)))
-    path = build_path_table(of_roles).select("kind", "role", "end_ns")
-    assert path.drop_nulls("kind").rows() == [
+    assert build_path_table(of_roles).select("kind", "role", "end_ns").drop_nulls("kind").rows() == [
         ("forward", "reference", 10),
         ("forward", "actor", 20),
         ("backward", "actor", 50),

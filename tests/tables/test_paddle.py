@@ -21,18 +21,16 @@ def percent(fraction: float) -> float:
 
 def test_overview_has_the_ratios_of_the_sample() -> None:
     host = {"span": T, "cuda": 855_511, "operator": 188_311}
-    gpu = {"kernel_ns": 492_490, "memcpy_ns": 361_726, "communication_ns": 236_313}
     summary = make_summary(
         host_times=[
             {"activity": name, "count": 1, "union_ns": time_ns, "total_ns": time_ns}
             for name, time_ns in host.items()
         ],
-        gpu_times=[_gpu_times(**gpu)],
+        gpu_times=[_gpu_times(kernel_ns=492_490, memcpy_ns=361_726, communication_ns=236_313)],
     )
-    table = build("overview", summary)
     shown = {
         (side, activity): percent(share)
-        for side, share, activity in table.select("side", "fraction", "activity").rows()
+        for side, share, activity in build("overview", summary).select("side", "fraction", "activity").rows()
     }
     of_cpu = {("CPU", "span"): 100, ("CPU", "CUDA calls"): 46.02, ("CPU", "operators"): 10.13}
     of_gpu = {("GPU", "kernels"): 26.49, ("GPU", "copies"): 19.46, ("GPU", "communication"): 12.71}
@@ -193,9 +191,8 @@ def test_titles_and_columns_are_those_of_paddle(summary: nsys_pp.SummaryResult, 
 
 
 def test_a_cell_holds_five_values_with_two_decimals(summary: nsys_pp.SummaryResult) -> None:
-    frame = summary.tables["kernels"]
     for row, (name, calls, cell) in zip(
-        frame.iter_rows(named=True), rows_of(shown(summary, "kernels")), strict=True
+        summary.tables["kernels"].iter_rows(named=True), rows_of(shown(summary, "kernels")), strict=True
     ):
         times = (row["total_ns"], row["mean_ns"], row["max_ns"], row["min_ns"])
         values = [float(value) for value in cell.split(" / ")]

@@ -199,8 +199,7 @@ def test_the_ideal_bubble_is_what_lanes_do_not_spend_in_jobs(training: Training)
     jobs = training.jobs.filter(pl.col("lane") < 2).group_by("lane", "step", maintain_order=True).first()
     length = pl.when(pl.col("lane") == 0).then(30).otherwise(10)
     ideal = conform(jobs.with_columns(start_ns=pl.lit(0), end_ns=length), IDEAL)
-    lanes = build("lanes", replace(training, ideal=ideal))
-    assert lanes["ideal_bubble_ns"].to_list() == [0, 20, *[None] * 6]
+    assert build("lanes", replace(training, ideal=ideal))["ideal_bubble_ns"].to_list() == [0, 20, *[None] * 6]
     steps = build("steps", replace(training, ideal=ideal))
     assert steps["ideal_bubble_fraction"].to_list() == pytest.approx([20 / 60] * 4)
 
@@ -401,8 +400,7 @@ def test_a_part_of_a_step_has_no_utilisation(cut: tuple[str, Training, Training]
     name, _, training = cut
     table = UTILISATION_TABLE.build(training, WORK)
     assert table["step"].to_list() == ([11] if name == "one step" else [10, 11])
-    is_known = name in ("none", "one step")
-    assert table["mfu_fraction"].is_not_null().to_list() == [is_known] * len(table)
+    assert table["mfu_fraction"].is_not_null().to_list() == [name in ("none", "one step")] * len(table)
 
 
 def test_a_micro_batch_without_its_forward_is_not_compared() -> None:

@@ -286,16 +286,15 @@ def write_events(path: Path, waits: int) -> Path:
     """Write a report of one record of an event, and of many calls that wait for it."""
     calls = [call(10 * at, 10 * at + 5, at, nameId=0 if at == 0 else 1) for at in range(waits + 1)]
     own = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": PROCESS, "eventId": 3}
-    syncs = [
-        {"start": 10 * at, "end": 10 * at + 5, "correlationId": at, "syncType": 2, **own}
-        for at in range(1, waits + 1)
-    ]
     return write_export(
         path,
         {
             "StringIds": strings("cudaEventRecord", "cudaStreamWaitEvent"),
             "CUPTI_ACTIVITY_KIND_RUNTIME": calls,
-            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": syncs,
+            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": [
+                {"start": 10 * at, "end": 10 * at + 5, "correlationId": at, "syncType": 2, **own}
+                for at in range(1, waits + 1)
+            ],
             "CUPTI_ACTIVITY_KIND_CUDA_EVENT": [{"correlationId": 0, **own}],
         },
     )

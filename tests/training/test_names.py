@@ -263,8 +263,7 @@ def test_patterns_of_users_come_first() -> None:
     )
     assert rules.name == "plain"
     ranges = ranges_of("forward_1", "forward_2", "fwd 7", "mystery", "epoch 4")
-    jobs = name_jobs(ranges, rules)
-    assert jobs.select("kind", "micro_batch").rows() == [
+    assert name_jobs(ranges, rules).select("kind", "micro_batch").rows() == [
         ("backward", None),
         ("forward", 2),
         ("forward", 7),
@@ -290,8 +289,7 @@ def test_a_group_tells_the_kind() -> None:
 )
 def test_the_first_group_is_the_number_of_a_step(pattern: str, name: str, step: int | None) -> None:
     ranges = ranges_of(name)
-    steps = name_steps(ranges, choose_rules(ranges, step_patterns=[pattern]))
-    assert steps["step"].to_list() == [step]
+    assert name_steps(ranges, choose_rules(ranges, step_patterns=[pattern]))["step"].to_list() == [step]
 
 
 def test_rules_may_ask_for_a_domain_and_a_category(tmp_path: Path) -> None:
@@ -302,8 +300,7 @@ def test_rules_may_ask_for_a_domain_and_a_category(tmp_path: Path) -> None:
     )
     rules = choose_rules(ranges_of(), preset=str(path))
     assert (rules.name, rules.title) == (str(path), "mine")
-    both = name_jobs(ranges_of("a", domain="Apple", category="work"), rules)
-    assert both["kind"].to_list() == ["forward"]
+    assert name_jobs(ranges_of("a", domain="Apple", category="work"), rules)["kind"].to_list() == ["forward"]
     other = name_jobs(ranges_of("a", domain="App"), rules)
     assert other.select("kind", "role").rows() == [("backward", "critic")]
     assert name_jobs(ranges_of("a"), rules).is_empty()
@@ -411,12 +408,11 @@ def test_a_word_that_is_no_kind_gets_the_kinds_for_a_hint() -> None:
 
 def test_patterns_that_match_no_name_are_told() -> None:
     ranges = ranges_of("fwd_0", "fwd_1", "epoch 1")
-    rules = choose_rules(
+    assert choose_rules(
         ranges,
         job_patterns=["forward=fwd_typo", r"forward=fwd_(?P<micro_batch>\d+)", "fwd"],
         step_patterns=[r"epoch (\d+)", r"era (\d+)"],
-    )
-    assert rules.unmatched == (
+    ).unmatched == (
         "--job-pattern forward=fwd_typo",
         "--job-pattern fwd",
         r"--step-pattern era (\d+)",
@@ -457,8 +453,7 @@ def test_what_another_thread_does_for_a_backward_lies_within_it() -> None:
     elsewhere = job_ranges(
         ("recompute", 110, 150), ("recompute", 210, 250), ("forward_2", 160, 170), thread=2
     )
-    ranges = pl.concat([main, elsewhere.with_columns(pl.col("range_id") + 2)])
-    assert placed(ranges) == [
+    assert placed(pl.concat([main, elsewhere.with_columns(pl.col("range_id") + 2)])) == [
         ("backward_1", None),
         ("backward_2", None),
         ("recompute", 1),
@@ -523,8 +518,7 @@ _IDS = ("micro_batch", "chunk", "virtual_stage")
 
 
 def _read_rows() -> list[dict[str, str]]:
-    path = Path(__file__).with_name("framework_names.tsv")
-    with path.open(encoding="utf-8", newline="") as file:
+    with Path(__file__).with_name("framework_names.tsv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
@@ -564,12 +558,11 @@ def _expect(row: dict[str, str]) -> dict[str, object]:
 @pytest.mark.parametrize("program", FRAMEWORKS)
 def test_names_of_a_program_are_read_as_its_source_says(program: str) -> None:
     rows = FRAMEWORKS[program]
-    wrong = [
+    assert not [
         (row["name"], read, _expect(row))
         for row, read in zip(rows, _read_names(rows), strict=True)
         if read != _expect(row)
     ]
-    assert not wrong
 
 
 def read_program(program: list[NamedRange]) -> dict[str, str]:
@@ -688,8 +681,7 @@ def test_other_ranges_are_no_operators() -> None:
 
 
 def test_whatever_stands_in_the_domain_of_nccl_is_communication() -> None:
-    found = name_operators(ranges_of("anything", None, domain="NCCL"))
-    assert found.rows() == [(0, None, True)]
+    assert name_operators(ranges_of("anything", None, domain="NCCL")).rows() == [(0, None, True)]
     assert name_operators(ranges_of("anything", domain="NCCL2")).is_empty()
 
 
@@ -701,8 +693,7 @@ def test_real_recordings_of_pytorch_have_few_names_of_operators(
     report: str, operators: int, names: int, shared_reports: list[Path]
 ) -> None:
     (path,) = [one for one in shared_reports if one.name.startswith(report)]
-    ranges = build_report(read_report(path, need=frozenset({"ranges"}), nsys=None)).ranges
-    found = name_operators(ranges)
+    found = name_operators(build_report(read_report(path, need=frozenset({"ranges"}), nsys=None)).ranges)
     assert found["name"].count() == operators
     assert not found["name"].cast(pl.String).str.contains(r"seq = |op_id = ").any()
     assert found["name"].n_unique() < names

@@ -247,13 +247,12 @@ def test_few_and_many_lanes(tmp_path: Path, lanes: int) -> None:
 
 def test_many_ranks_are_folded_by_stage_and_unfold(tmp_path: Path) -> None:
     training = make_large_training(lanes=128, steps=2, micro_batches=8, per_stage=16)
-    picture = tmp_path / "folded.png"
     found = open_page(
         training,
         tmp_path,
         [
             STATE,
-            ["picture", str(picture)],
+            ["picture", str(tmp_path / "folded.png")],
             [
                 "evaluate",
                 "(() => { const s = nsysChart.state(); const top = document.getElementById('plot').getBoundingClientRect().top; return [40, top + s.laneTops[16] + s.laneHeight / 2]; })()",
