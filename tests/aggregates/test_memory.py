@@ -185,8 +185,7 @@ def test_peaks_are_the_most_that_is_allocated_in_a_step(
 ) -> None:
     windows = _windows((1, 0, 10), (2, 10, 30), (None, 30, 40))
     peaks = find_peaks(fill(MEMORY_EVENTS, [_event(*event) for event in events]), windows=windows)
-    assert peaks.schema == MEMORY_PEAKS
-    assert peaks.select("step", "peak_bytes").rows() == expected
+    assert (peaks.schema, peaks.select("step", "peak_bytes").rows()) == (MEMORY_PEAKS, expected)
 
 
 def test_kinds_processes_and_devices_have_peaks_of_their_own() -> None:

@@ -286,8 +286,7 @@ _Windows = list[tuple[int | None, ...]]
 def test_windows_are_those_of_steps_and_of_what_is_left(
     report: SmallReport, device: _Windows, host: _Windows
 ) -> None:
-    assert report.windows.device.rows() == device
-    assert report.windows.host.rows() == host
+    assert (report.windows.device.rows(), report.windows.host.rows()) == (device, host)
 
 
 def test_rows_without_a_place_or_a_time_are_in_nostep() -> None:

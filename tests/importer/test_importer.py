@@ -23,8 +23,7 @@ def test_more_rows_than_one_batch_holds(importer: Importer) -> None:
         "i AS t FROM n"
     )
     found = importer.query(b"", sql)
-    assert found["i"].to_list() == list(range(100_000))
-    assert found["t"][-1] == "x99999"
+    assert (found["i"].to_list(), found["t"][-1]) == (list(range(100_000)), "x99999")
 
 
 def test_each_trace_replaces_the_one_before(importer: Importer, tmp_path: Path) -> None:

@@ -28,8 +28,7 @@ STEPS = build_schema({"step": pl.Int64, "name": pl.Categorical()}, name="STEPS")
 def test_a_frame_gets_the_columns_and_types_of_the_schema() -> None:
     frame = pl.DataFrame({"extra": [1.5], "name": ["step 3"], "step": pl.Series([3], dtype=pl.UInt8)})
     fitted = conform(frame, STEPS)
-    assert fitted.schema == STEPS
-    assert fitted.rows() == [(3, "step 3")]
+    assert (fitted.schema, fitted.rows()) == (STEPS, [(3, "step 3")])
 
 
 def test_an_empty_frame_stays_empty() -> None:
@@ -73,8 +72,7 @@ def test_keys_contain_what_they_are_built_of(host: int, vm: int, process_id: int
     row = pl.select(
         process=process, thread=thread, owner=process_key(thread), pid=pid(thread), tid=tid(thread)
     ).row(0, named=True)
-    assert row["thread"] == int.from_bytes(expected, "big", signed=True)
-    assert row["owner"] == row["process"]
+    assert (row["thread"], row["owner"]) == (int.from_bytes(expected, "big", signed=True), row["process"])
     assert (row["pid"], row["tid"]) == (process_id, thread_id)
 
 

@@ -44,8 +44,7 @@ def test_reversed_events_are_left_out_and_counted(tmp_path: Path) -> None:
         "kernels",
         "calls of the operating system",
     }
-    assert built.ranges["name"].to_list() == ["good"]
-    assert built.gpu_ops["name"].to_list() == ["gemm"]
+    assert (built.ranges["name"].to_list(), built.gpu_ops["name"].to_list()) == (["good"], ["gemm"])
     assert len(built.op_details.row) == built.gpu_ops.height == built.api_calls.height == 1
     assert built.os_calls.select("start_ns", "end_ns").rows() == [(10, 20)]
 

@@ -439,8 +439,7 @@ def definition(slices: list[Interval]) -> list[tuple[int, float]]:
 def test_samples_are_their_definition(slices: list[Interval], scale: int) -> None:
     slices = [(start * scale, end * scale) for start, end in slices]
     samples = sample(slices)
-    assert samples.schema == SAMPLES
-    assert samples.rows() == definition(slices)
+    assert (samples.schema, samples.rows()) == (SAMPLES, definition(slices))
 
 
 @given(

@@ -123,8 +123,7 @@ def test_every_job_has_a_row_on_the_clock_of_its_report(tmp_path: Path) -> None:
 def test_a_copy_holds_all_else_of_the_report(tmp_path: Path) -> None:
     before = REPORTS[0].read_bytes()
     (file,) = write_step_tasks(TRAINING, [(REPORTS[0], jobs_of(TRAINING, 0))], tmp_path, force=False)
-    assert file.source == REPORTS[0]
-    assert file.path == tmp_path / f"rank2{ENDING}"
+    assert (file.source, file.path) == (REPORTS[0], tmp_path / f"rank2{ENDING}")
     assert [*tmp_path.iterdir()] == [file.path]
     assert REPORTS[0].read_bytes() == before
     assert [line for line in dump(file.path) if "StepTaskInfo" not in line] == dump(REPORTS[0])

@@ -136,8 +136,7 @@ def test_lanes_that_wait_for_each_other_do_not_loop() -> None:
         ]
     )
     segments = path_of(training)
-    assert segments[0][3] == 0
-    assert segments[-1][4] == 30
+    assert (segments[0][3], segments[-1][4]) == (0, 30)
     assert [one[1] for one in segments] == ["compute", "message_wait", "compute"]
 
 

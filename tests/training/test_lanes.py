@@ -437,8 +437,7 @@ def test_a_grid_of_ranks_has_the_true_stages_or_none(
     groups = [sorted(set(true)).index(stage) for stage in true]
     grid = find_rank_grid(pl.DataFrame({"rank": ranks, "stage": groups}), len(gone))
     if grid is not None:
-        assert grid["stage"].to_list() == true
-        assert grid["stage_count"].unique().to_list() == [count]
+        assert (grid["stage"].to_list(), grid["stage_count"].unique().to_list()) == (true, [count])
     else:
         assert len(gone) > 1 or size < 3  # one missing rank leaves no doubt
 

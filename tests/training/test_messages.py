@@ -360,8 +360,7 @@ def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path:
     run = record_run(tmp_path, "--missing-ranks 1")
     dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
     found, notes = transfers_of(replace(run, lanes=dense))
-    assert len(found) == 32
-    assert set(found.select("sender", "receiver").rows()) == {(1, 2), (2, 1)}
+    assert (len(found), set(found.select("sender", "receiver").rows())) == (32, {(1, 2), (2, 1)})
     assert [note.partition(",")[0] for note in notes] == [
         "64 sends and receives end together with no presumed peer"
     ]

@@ -213,8 +213,7 @@ def test_steps_of_a_report_without_ranges_are_those_of_the_truth(options: str, t
     name, zero_ns = clocks.select("report", "capture_utc_ns").row(0)
     steps = survey(edit(tmp_path / name, "DELETE FROM NVTX_EVENTS")).frames["steps"]
     truth = true_steps(tmp_path)
-    assert set(steps["source"]) == {"inferred"}
-    assert steps["step"].to_list() == list(range(len(truth)))
+    assert (set(steps["source"]), steps["step"].to_list()) == ({"inferred"}, list(range(len(truth))))
     length = (truth["end_ns"] - truth["start_ns"]).median()
     assert isinstance(length, float)
     assert ((steps["start_ns"] + zero_ns - truth["start_ns"]).abs() <= 0.05 * length).all()
