@@ -25,14 +25,22 @@ from nsys_pp.frames.training import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS
 STEPS = build_schema({"step": pl.Int64, "name": pl.Categorical()}, name="STEPS")
 
 
-def test_a_frame_gets_the_columns_and_types_of_the_schema() -> None:
-    frame = pl.DataFrame({"extra": [1.5], "name": ["step 3"], "step": pl.Series([3], dtype=pl.UInt8)})
+@pytest.mark.parametrize(
+    ("frame", "rows"),
+    [
+        (
+            pl.DataFrame({"extra": [1.5], "name": ["step 3"], "step": pl.Series([3], dtype=pl.UInt8)}),
+            [(3, "step 3")],
+        ),
+        (STEPS.to_frame(), []),
+    ],
+    ids=["one row", "empty"],
+)
+def test_a_frame_gets_the_columns_and_types_of_the_schema(
+    frame: pl.DataFrame, rows: list[tuple[int, str]]
+) -> None:
     fitted = conform(frame, STEPS)
-    assert (fitted.schema, fitted.rows()) == (STEPS, [(3, "step 3")])
-
-
-def test_an_empty_frame_stays_empty() -> None:
-    assert conform(STEPS.to_frame(), STEPS).schema == STEPS
+    assert (fitted.schema, fitted.rows()) == (STEPS, rows)
 
 
 @pytest.mark.parametrize(

@@ -79,11 +79,6 @@ def test_ranges_inside_a_step_have_what_it_lacks() -> None:
     assert batches["generation_requests"].to_list() == [7, None]
 
 
-def test_rollouts_of_a_training_stay_jobs() -> None:
-    names = ("vllm_genertion_worker/generate", "megatron_policy_worker/train", "execute_new_0_cached_5")
-    assert choose_rules(ranges_of(*names)).name == "rl"
-
-
 def test_parallel_instances_are_not_widened() -> None:
     ranges = ranges_of("BackendThread a_0_0", "BackendThread a_0_1")
     assert widen_batches(name_steps(ranges, choose_rules(ranges)))["end_ns"].to_list() == [9, 19]
