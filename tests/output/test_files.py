@@ -22,8 +22,7 @@ def test_nothing_is_there_before_the_end(tmp_path: Path) -> None:
         beside.write_bytes(b"new")
         assert beside.parent == tmp_path
         assert not path.exists()
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
+    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"new", [path])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError, GeneratorExit])

@@ -83,11 +83,6 @@ def written(tmp_path: Path, format: str, frame: pl.DataFrame = FRAME) -> Path:
     return path
 
 
-def read_sqlite(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    rows = select(path, "SELECT * FROM things")
-    return pl.DataFrame(rows, schema={**schema, "is_open": pl.Int64}, orient="row").cast(schema)
-
-
 def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
     schema = PLAIN.schema
     path = written(tmp_path, "parquet")
@@ -99,7 +94,9 @@ def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
     assert pl.read_csv(written(tmp_path, "csv"), schema=schema).equals(PLAIN)
     rows = json.loads(written(tmp_path, "json").read_text())["tables"]["things"]
     assert pl.DataFrame(rows, schema=schema).equals(PLAIN)
-    assert read_sqlite(written(tmp_path, "sqlite"), schema).equals(PLAIN)
+    stored = select(written(tmp_path, "sqlite"), "SELECT * FROM things")
+    typed = pl.DataFrame(stored, schema={**schema, "is_open": pl.Int64}, orient="row").cast(schema)
+    assert typed.equals(PLAIN)
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))

@@ -12,9 +12,6 @@ from nsys_pp.tables.critical_path import find_critical_path
 from nsys_pp.tables.training import build_critical_table, build_path_table
 from tests.training.expected_training import Row, build_small_training, simulate_training
 
-SCHEDULES = ["", "--schedule gpipe", "--schedule interleaved", "--schedule zb-h1"]
-DUALPIPEV = "--schedule dualpipev --micro-batches 8"
-
 
 def path_of(training: Training) -> list[tuple[object, ...]]:
     return find_critical_path(training).select("lane", "cause", "kind", "start_ns", "end_ns").rows()
@@ -141,7 +138,17 @@ def test_lanes_that_wait_for_each_other_do_not_loop() -> None:
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("options", [*SCHEDULES, DUALPIPEV, "--slow-rank 5=1.2"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--schedule gpipe",
+        "--schedule interleaved",
+        "--schedule zb-h1",
+        "--schedule dualpipev --micro-batches 8",
+        "--slow-rank 5=1.2",
+    ],
+)
 def test_the_path_tiles_every_simulated_step(options: str) -> None:
     training = simulate_training(options)
     assert_tiles(training)

@@ -137,9 +137,6 @@ def test_nobody_is_slow_without_evidence(values: pl.DataFrame) -> None:
     assert slow(values) == []
 
 
-LEAST = 0.02
-
-
 def samples(values: dict[str, list[float]], *, first: int = 10) -> pl.DataFrame:
     """Return samples of members over steps; 0 is no sample."""
     rows = [
@@ -149,7 +146,7 @@ def samples(values: dict[str, list[float]], *, first: int = 10) -> pl.DataFrame:
         if value
     ]
     frame = pl.DataFrame(rows, schema={**SAMPLE, "unit": pl.String})
-    return conform(frame.with_columns(least=LEAST * pl.col("value")), SAMPLE)
+    return conform(frame.with_columns(least=0.02 * pl.col("value")), SAMPLE)
 
 
 def draw_values(

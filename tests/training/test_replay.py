@@ -136,10 +136,6 @@ def test_members_of_a_collective_are_one_group_though_a_rank_is_late(tmp_path: P
     assert {*members.group_by("group").len()["len"]} == {2, 8, 16}
 
 
-def other_lanes(run: WhatIf, lane: int) -> list[int]:
-    return [other for other in range(int(run.graph.pieces.lane.max()) + 1) if other != lane]
-
-
 @pytest.mark.few(3)
 @pytest.mark.parametrize(
     "fault",
@@ -164,7 +160,8 @@ def test_a_gain_is_what_the_healthy_run_lacks(fault: str, tmp_path: Path) -> Non
         change = faulty.heal_work([2, 3], [0, 1])
     else:
         lane = int(fault.split()[1][0])
-        change = faulty.heal_time([lane], other_lanes(faulty, lane), work="host")
+        others = [other for other in range(int(faulty.graph.pieces.lane.max()) + 1) if other != lane]
+        change = faulty.heal_time([lane], others, work="host")
     least, most = faulty.predict(change)
     lost = faulty.measured_ns - healthy.measured_ns
     assert lost > 0.02 * faulty.measured_ns

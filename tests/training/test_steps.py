@@ -60,7 +60,7 @@ class Program:
                 name = f"odd_{self.random.randrange(4)}"
             self.names.append(name)
             self.pauses.append(int(self.random.uniform(3_000, 9_000) + self.pause))
-            self.busy.append(int(2_000 * 2 ** (hash_of(name) % 7) * self.random.uniform(0.9, 1.1)))
+            self.busy.append(int(2_000 * 2 ** (sum(name.encode()) % 7) * self.random.uniform(0.9, 1.1)))
             self.pause = 0
 
     def begin(self, pause: float) -> None:
@@ -82,10 +82,6 @@ class Program:
         for launches in (self.names, self.pauses, self.busy):
             del launches[last:], launches[:first]
         self.begins = [begin - first for begin in self.begins if first <= begin <= last]
-
-
-def hash_of(name: str) -> int:
-    return sum(name.encode())
 
 
 def draw_block(random: Random, prefix: str, least: int, most: int) -> list[str]:
