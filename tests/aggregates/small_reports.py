@@ -78,9 +78,11 @@ def op(
     correlation: int | None = None,
 ) -> Row:
     """Make an operation; `stream` is of a context."""
-    keys = {"process_key": device[0], "device_id": device[1], "context_id": stream[0], "stream_id": stream[1]}
     return {
-        **keys,
+        "process_key": device[0],
+        "device_id": device[1],
+        "context_id": stream[0],
+        "stream_id": stream[1],
         "start_ns": span[0],
         "end_ns": span[1],
         "kind": work[0],

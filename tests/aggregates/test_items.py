@@ -365,8 +365,7 @@ def contains(outer: Row, inner: Row) -> bool:
 
 
 def around(row: Row, ranges: list[Row]) -> Row | None:
-    found = [one for one in ranges if contains(one, row)]
-    return max(found, key=lambda one: one["start_ns"], default=None)
+    return max((one for one in ranges if contains(one, row)), key=lambda one: one["start_ns"], default=None)
 
 
 def expect_operators(report: Frames, names: dict[int, str | None]) -> list[Instance]:
@@ -438,8 +437,7 @@ def test_operators_count_with_what_is_right_inside_and_what_they_launched(
 
     found = sums_of_items(report, operators=fill(NAMED_OPERATORS, rows)).filter(item="operator")
 
-    expected = expect_operators(report, dict(zip(ids, names, strict=False)))
-    assert tell(found) == gather(expected)
+    assert tell(found) == gather(expect_operators(report, dict(zip(ids, names, strict=False))))
 
 
 @st.composite
@@ -487,9 +485,7 @@ def test_phases_are_jobs_without_one_of_their_kind_around_them(rows: list[Row]) 
                 instances.append((what | {"measure": "gpu"}, row["total_ns"], None))
     nothing = (RANGES.to_frame(), API_CALLS.to_frame(), GPU_OPS.to_frame())
 
-    found = sums_of_items(nothing, jobs=fill(JOBS, rows), steps=STEPS.to_frame())
-
-    assert tell(found) == gather(instances)
+    assert tell(sums_of_items(nothing, jobs=fill(JOBS, rows), steps=STEPS.to_frame())) == gather(instances)
 
 
 def test_steps_are_phases_with_the_operations_that_began_in_them() -> None:
@@ -507,9 +503,8 @@ def test_steps_are_phases_with_the_operations_that_began_in_them() -> None:
 
     found = sums_of_items((RANGES.to_frame(), API_CALLS.to_frame(), ops), steps=steps)
 
-    columns = ("measure", "process_key", "device_id", "step", "count", "total")
     assert set(found["name"]) == {"step"}
-    assert set(found.select(columns).rows()) == {
+    assert set(found.select(("measure", "process_key", "device_id", "step", "count", "total")).rows()) == {
         *(("host", 1, None, 7, 1, 11), ("host", 1, None, 8, 1, 5)),
         *(("gpu", 1, 0, 7, 1, 6), ("gpu", 1, 0, 8, 1, 5), ("gpu", 1, 1, 8, 1, 0)),
         ("gpu", 2, 0, 9, 1, 0),

@@ -76,8 +76,7 @@ def test_gaps_are_those_of_their_definition(report: SmallReport) -> None:
         edges = [(first, last)]
         if len(ops):
             edges = [(first, min(ops["start_ns"])), (max(ops["end_ns"]), last)]
-        of_device = [(*edge, "edges") for edge in edges] + _list_gaps(ops.to_dicts(), calls)
-        for gap in of_device:
+        for gap in [(*edge, "edges") for edge in edges] + _list_gaps(ops.to_dicts(), calls):
             _add_up(expected, (*device, None), gap, windows.to_dicts())
         for stream in ops.partition_by("context_id", "stream_id"):
             for gap in _list_gaps(stream.to_dicts(), calls):

@@ -124,10 +124,9 @@ def test_sums_are_kept_apart_by_process_device_kind_and_step() -> None:
             for other in ({"process_key": 2}, {"device_id": 1}, {"kind": None})
         ),
     ]
-    sums = _sum(events, steps=steps)
-    assert sums.select("process_key", "device_id", "kind", "step", "allocation_count").sort(
-        pl.all(), nulls_last=True
-    ).rows() == [
+    assert _sum(events, steps=steps).select(
+        "process_key", "device_id", "kind", "step", "allocation_count"
+    ).sort(pl.all(), nulls_last=True).rows() == [
         *((1, 0, "device", 1, 2), (1, 0, "device", 2, 1), (1, 0, "device", None, 2), (1, 0, None, 1, 1)),
         *((1, 1, "device", 1, 1), (2, 0, "device", None, 1)),
     ]
@@ -186,8 +185,7 @@ def test_peaks_are_the_most_that_is_allocated_in_a_step(
 ) -> None:
     windows = _windows((1, 0, 10), (2, 10, 30), (None, 30, 40))
     peaks = find_peaks(fill(MEMORY_EVENTS, [_event(*event) for event in events]), windows=windows)
-    assert peaks.schema == MEMORY_PEAKS
-    assert peaks.select("step", "peak_bytes").rows() == expected
+    assert (peaks.schema, peaks.select("step", "peak_bytes").rows()) == (MEMORY_PEAKS, expected)
 
 
 def test_kinds_processes_and_devices_have_peaks_of_their_own() -> None:
@@ -197,8 +195,7 @@ def test_kinds_processes_and_devices_have_peaks_of_their_own() -> None:
         # released by a call that says another device: still of the one where it was allocated
         _event(5, True, 48, 4, device_id=0),
     ]
-    peaks = find_peaks(fill(MEMORY_EVENTS, events), windows=_windows((3, 0, 9)))
-    assert peaks.rows() == [
+    assert find_peaks(fill(MEMORY_EVENTS, events), windows=_windows((3, 0, 9))).rows() == [
         *((1, 0, 3, None, 2), (1, 0, 3, "device", 1), (1, 1, 3, "device", 4)),
         (2, 0, None, "device", 8),
     ]
@@ -254,8 +251,7 @@ def test_peaks_of_jobs_are_those_of_the_definition(
         }
         for at, (start, length, device) in enumerate(spans)
     ]
-    jobs = fill(JOBS, rows)
-    found = find_job_peaks(frame, jobs=jobs)
+    found = find_job_peaks(frame, jobs=fill(JOBS, rows))
     assert found.schema == JOB_MEMORY_PEAKS
     expected = {}
     if not all(is_release for _, is_release, *_ in events):

@@ -41,8 +41,7 @@ def make_roster(count: int) -> pl.DataFrame:
 def test_gpu_processes_come_first_in_the_order_of_lanes_then_the_others_by_report_and_pid() -> None:
     lanes = make_lanes((1, 5 * PID, 0), (0, 9 * PID, 1), (0, 9 * PID, 0))
     hosts = [[{"process_key": pid * PID} for pid in pids] for pids in ((9, 12, 3), (5, 7))]
-    reports = [make_report(host_times=rows) for rows in hosts]
-    processes = list_processes(make_roster(2), lanes, reports)
+    processes = list_processes(make_roster(2), lanes, [make_report(host_times=rows) for rows in hosts])
     assert processes.select("process", "report", "process_key", "device_id", "gpu", "label").rows() == [
         (0, 1, 5 * PID, 0, "GPU 0", "rank 0"),
         (1, 0, 9 * PID, 1, "GPU 1", "rank 1"),
@@ -55,8 +54,7 @@ def test_gpu_processes_come_first_in_the_order_of_lanes_then_the_others_by_repor
 
 def test_labels_are_unique_where_two_reports_of_a_machine_have_the_same_pid() -> None:
     roster = make_roster(2).with_columns(machine=pl.lit("node"))
-    reports = [make_report(host_times=[{"process_key": 3 * PID}])] * 2
-    processes = list_processes(roster, make_lanes(), reports)
+    processes = list_processes(roster, make_lanes(), [make_report(host_times=[{"process_key": 3 * PID}])] * 2)
     assert processes["label"].to_list() == ["node pid 3", "node pid 3 (2)"]
 
 
@@ -93,8 +91,7 @@ def test_what_a_process_did_on_the_cpu_stands_at_its_first_place() -> None:
 def test_nothing_has_no_places_and_frames_keep_their_columns() -> None:
     processes = list_processes(make_roster(1), make_lanes(), [make_report()])
     assert processes.is_empty()
-    placed = concatenate_frames([make_report()], processes, NUMBERS.to_frame())
-    for name, frame in placed.items():
+    for name, frame in concatenate_frames([make_report()], processes, NUMBERS.to_frame()).items():
         keys = ("process_key", "device_id")
         assert frame.columns == [
             "process",

@@ -75,13 +75,11 @@ def test_times_are_those_of_their_definitions(
     assert measured.select(keys).equals(windows.select(keys).unique().sort(keys, nulls_last=True))
     for row in measured.iter_rows(named=True):
         device = {name: row[name] for name in _DEVICE}
-        own = windows.filter(pl.col("step").eq_missing(row["step"]), **device)
-        expected = _measure(
+        assert row == {name: row[name] for name in keys} | _measure(
             report.gpu_ops.filter(**device).to_dicts(),
-            own.to_dicts(),
+            windows.filter(pl.col("step").eq_missing(row["step"]), **device).to_dicts(),
             communication.filter(process_key=row["process_key"]).to_dicts(),
         )
-        assert row == {name: row[name] for name in keys} | expected
 
 
 @pytest.mark.parametrize("name", ["GindaChen__mfu_2gpu_before", "Athrun0109", "zx3xyy__result_2_7B_nvtx"])
@@ -154,10 +152,9 @@ def test_times_are_those_of_their_definitions_of_host_times(
 
 def test_ranges_of_nccl_are_communication_and_no_ranges() -> None:
     spans = [(0, 10), (5, 25), (30, 40), (50, 55)]
-    domains = [None, "aten", "NCCL", None]
     ranges = [
         _row(1, span, range_id=number, domain=domain)
-        for number, (span, domain) in enumerate(zip(spans, domains, strict=True))
+        for number, (span, domain) in enumerate(zip(spans, [None, "aten", "NCCL", None], strict=True))
     ]
     operators: list[Row] = [
         {"range_id": 1, "name": "add", "is_communication": False},
@@ -289,8 +286,7 @@ _Windows = list[tuple[int | None, ...]]
 def test_windows_are_those_of_steps_and_of_what_is_left(
     report: SmallReport, device: _Windows, host: _Windows
 ) -> None:
-    assert report.windows.device.rows() == device
-    assert report.windows.host.rows() == host
+    assert (report.windows.device.rows(), report.windows.host.rows()) == (device, host)
 
 
 def test_rows_without_a_place_or_a_time_are_in_nostep() -> None:
@@ -307,10 +303,9 @@ def test_rows_without_a_place_or_a_time_are_in_nostep() -> None:
 @settings(deadline=None, max_examples=60)
 @given(report=REPORTS)
 def test_windows_tile_the_time_and_agree_with_the_look_up(report: SmallReport) -> None:
-    frames = (report.gpu_ops, report.api_calls, report.steps)
     times = [
         (row["process_key"], row[name])
-        for frame in frames
+        for frame in (report.gpu_ops, report.api_calls, report.steps)
         for row in frame.iter_rows(named=True)
         for name in ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
         if row.get(name) is not None
@@ -319,10 +314,9 @@ def test_windows_tile_the_time_and_agree_with_the_look_up(report: SmallReport) -
         look_up = step_on_device if keys == _DEVICE else step_on_host
         found = windows.with_columns(look_up(windows, report.steps).alias("found"))
         assert found.filter(pl.col("step").ne_missing(pl.col("found"))).filter(_IS_SOME).is_empty()
-        on_devices = [
-            frame[name] for frame in (report.gpu_ops, report.steps) for name in ("start_ns", "end_ns")
-        ]
-        capture = pl.concat(on_devices).to_list()
+        capture = pl.concat(
+            [frame[name] for frame in (report.gpu_ops, report.steps) for name in ("start_ns", "end_ns")]
+        ).to_list()
         for part in windows.partition_by(keys):
             assert part["start_ns"].to_list()[1:] == part["end_ns"].to_list()[:-1]
             edges = [time for process, time in times if process == part["process_key"][0]]

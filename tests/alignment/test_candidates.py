@@ -119,8 +119,7 @@ def contradict(events: Events, known: Reference, offset: float, paired: set[int]
         own, times = events.end[is_tested & (events.key == key)] + offset, known.times[known.key == key]
         if len(times):
             since, until = max(own.min(), times[0]), min(own.max(), times[-1])
-            counts = [sum((side >= since) & (side <= until)) for side in (own, times)]
-            against -= min(2.0 * min(counts), 30.0)
+            against -= min(2.0 * min(sum((side >= since) & (side <= until)) for side in (own, times)), 30.0)
     return against
 
 
@@ -144,10 +143,8 @@ def test_pairs_and_their_evidence_are_their_definition(
     for _ in range(2):  # the same again, in the same arrays
         pairs = comparison.pair(Line(offset_ns=offset), (scatter,))
         assert pairs.evidence == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    ties = [abs(a - b) < 1e-9 for a in weights.values() for b in weights.values() if a is not b]
-    if not any(ties):
-        found = zip(pairs.event_row.tolist(), pairs.reference_row.tolist(), strict=True)
-        assert sorted(found) == chosen
+    if not any(abs(a - b) < 1e-9 for a in weights.values() for b in weights.values() if a is not b):
+        assert sorted(zip(pairs.event_row.tolist(), pairs.reference_row.tolist(), strict=True)) == chosen
     assert comparison.weigh(Line(offset_ns=offset), scatter)[0] == pairs.evidence
     assert comparison.start(Line(offset_ns=offset)).line == Line(offset_ns=offset)
 
@@ -166,8 +163,7 @@ def test_pairs_beyond_the_room_are_found() -> None:
         channels=channels[order],
         instances=np.arange(len(order)),
     )
-    pairs = Comparison(events, known).pair(Line(), (1_500.0,))
-    assert pairs.event_row.tolist() == [*range(60)]
+    assert Comparison(events, known).pair(Line(), (1_500.0,)).event_row.tolist() == [*range(60)]
 
 
 def test_operations_out_of_order_are_refused() -> None:
@@ -209,8 +205,7 @@ def test_the_windows_with_most_votes_are_their_definition(seed: int) -> None:
         section = int((offset - least) / half_ns)
         sums[section] = sums.get(section, 0.0) + 1 / voters.count(event)
     most = max(sums[section] + sums.get(section + 1, 0.0) for section in sums)
-    windows = list_windows(votes.half, votes.weight)
-    assert votes.weight[windows[0]].sum() == pytest.approx(most)
+    assert votes.weight[list_windows(votes.half, votes.weight)[0]].sum() == pytest.approx(most)
     assert (np.diff(votes.offset_ns) >= 0).all()
 
 
@@ -280,10 +275,9 @@ def _observe(events: Events, seed: int) -> Reference:
     random = np.random.default_rng(seed)
     times = events.end + 3e6 + random.normal(0, 2_000.0, len(events))
     times = np.where(random.random(len(events)) < 0.2, random.uniform(0, 5e8, len(events)), times)
-    kind = np.where(events.kind == SEND, RECEIVE, np.where(events.kind == RECEIVE, SEND, events.kind))
     others = Events(
         **{name: getattr(events, name) for name in events.__struct_fields__ if name not in ("kind", "end")},
-        kind=kind,
+        kind=np.where(events.kind == SEND, RECEIVE, np.where(events.kind == RECEIVE, SEND, events.kind)),
         end=times,
     )
     return build_reference(others, times, others.channel + 10, np.arange(len(others)))

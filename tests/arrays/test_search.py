@@ -78,8 +78,7 @@ def columns(rows: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 )
 @settings(deadline=None, max_examples=100)
 def test_rows_are_ordered_by_group_and_value_stably(rows: list[tuple[int, int]]) -> None:
-    expected = sorted(range(len(rows)), key=lambda row: rows[row])
-    assert order_rows(*columns(rows)).tolist() == expected
+    assert order_rows(*columns(rows)).tolist() == sorted(range(len(rows)), key=lambda row: rows[row])
 
 
 # up to 40 groups: more than are scanned one by one
@@ -123,8 +122,7 @@ def test_equal_rows_are_found_at_their_first_row(
     own, other = (
         [np.array([row[at] for row in table], dtype=np.int64) for at in range(3)] for table in (rows, wanted)
     )
-    expected = [rows.index(row) if row in rows else -1 for row in wanted]
-    assert find_equal_rows(own, other).tolist() == expected
+    assert find_equal_rows(own, other).tolist() == [rows.index(row) if row in rows else -1 for row in wanted]
 
 
 @settings(deadline=None, max_examples=100)

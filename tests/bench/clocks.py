@@ -27,5 +27,4 @@ def fit_many(count: int) -> Fit:
     offset_ns = random.normal(0, 1e6, count)
     time = instance // count * 1e8 + offset_ns[clock] + random.normal(0, _SKEW_NS, len(clock))
     instance = np.unique(instance, return_inverse=True)[1]
-    machine = np.arange(count) // _GPUS
-    return fit_clocks(time, clock, instance, np.ones(len(time)), machine, -offset_ns[clock])
+    return fit_clocks(time, clock, instance, np.ones(len(time)), np.arange(count) // _GPUS, -offset_ns[clock])

@@ -108,9 +108,8 @@ def slices_by_track(importer: Importer, trace: Trace | None = None) -> pl.DataFr
 
 def _name_shown_rows() -> pl.Expr:
     shown = pl.col("description").cast(pl.String).str.extract(f"^{SHOWS}([^;]+)")
-    is_outermost = pl.col("path").list.len() == 1
     return (
-        pl.when(is_outermost & shown.is_not_null())
+        pl.when((pl.col("path").list.len() == 1) & shown.is_not_null())
         .then(pl.concat_list("path", shown))
         .otherwise("path")
         .alias("path")

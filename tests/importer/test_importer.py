@@ -12,10 +12,9 @@ JSON = b'[{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "name": "first"}]'
 
 
 def test_values_of_every_kind(importer: Importer) -> None:
-    found = importer.query(
+    assert importer.query(
         b"", "SELECT 1 AS i, 0.5 AS r, 'a' AS s, NULL AS n UNION ALL SELECT -2, 1.5, '', NULL"
-    )
-    assert found.rows() == [(1, 0.5, "a", None), (-2, 1.5, "", None)]
+    ).rows() == [(1, 0.5, "a", None), (-2, 1.5, "", None)]
 
 
 def test_more_rows_than_one_batch_holds(importer: Importer) -> None:
@@ -24,8 +23,7 @@ def test_more_rows_than_one_batch_holds(importer: Importer) -> None:
         "i AS t FROM n"
     )
     found = importer.query(b"", sql)
-    assert found["i"].to_list() == list(range(100_000))
-    assert found["t"][-1] == "x99999"
+    assert (found["i"].to_list(), found["t"][-1]) == (list(range(100_000)), "x99999")
 
 
 def test_each_trace_replaces_the_one_before(importer: Importer, tmp_path: Path) -> None:

@@ -76,18 +76,16 @@ def test_a_sample_has_its_stack_from_the_innermost_function(tmp_path: Path) -> N
             {"id": 1, "symbol": 0, "module": 0, "stackDepth": 0},
         ],
     )
-    rows = report.activities.select("row", "start_ns", "end_ns", "name", "stack").rows()
-    assert rows == [
+    assert report.activities.select("row", "start_ns", "end_ns", "name", "stack").rows() == [
         ("CPU samples", 1, None, "inner", "inner < outer"),
         ("CPU samples", 2, None, "(no name)", None),
     ]
 
 
 def test_metrics_of_older_versions_are_objects_of_values(tmp_path: Path) -> None:
-    values = [{"SM Active": "61", "Tensor Active": 5, "text": "none"}, {"SM Active": 7}]
     events: list[Row] = [
         {"rawTimestamp": 10 * at, "timestamp": 10 * at, "typeId": 257, "data": json.dumps(one)}
-        for at, one in enumerate(values)
+        for at, one in enumerate([{"SM Active": "61", "Tensor Active": 5, "text": "none"}, {"SM Active": 7}])
     ]
     other: Row = {"rawTimestamp": 1, "timestamp": 1, "typeId": 3, "data": '{"irq": 4}'}
     gpus: list[Row] = [
@@ -110,12 +108,11 @@ def test_metrics_of_older_versions_are_objects_of_values(tmp_path: Path) -> None
     for drawn in (only_others, report):
         found = drawn.activities.select("row", "process_key", "start_ns", "end_ns", "name", "detail")
         assert found.rows() == [("generic events", None, 1, None, "irq:entry", '{"irq": 4}')]
-    samples = [
+    assert [
         (metric.process_key, metric.name, metric.unit, *sample)
         for metric in report.sampled_metrics
         for sample in metric.samples.rows()
-    ]
-    assert samples == [
+    ] == [
         (None, "GPU 1: SM Active", "", 0, 61.0),
         (None, "GPU 1: SM Active", "", 10, 7.0),
         (None, "GPU 1: Tensor Active", "", 0, 5.0),
@@ -305,7 +302,7 @@ def test_a_context_has_its_gpu_from_its_restoration_until_it_is_saved(
 
 
 def test_events_whose_values_are_rows_have_them_as_text(tmp_path: Path) -> None:
-    report = build_counters(
+    rows = build_counters(
         tmp_path,
         GENERIC_EVENTS=[
             {
@@ -324,8 +321,7 @@ def test_events_whose_values_are_rows_have_them_as_text(tmp_path: Path) -> None:
             {"genericEventId": 1, "fieldIdx": 0, "intVal": 71, "uintVal": None},
             {"genericEventId": 1, "fieldIdx": 1, "intVal": None, "uintVal": 4},
         ],
-    )
-    rows = report.activities.filter(pl.col("row") == "generic events")
+    ).activities.filter(pl.col("row") == "generic events")
     assert rows.select("thread_key", "start_ns", "name", "detail").sort("start_ns").rows() == [
         (THREAD, 1, "temperature", '{"temperature": 71, "field 1": 4}'),
         (None, 2, "temperature", '{"own": 1}'),
@@ -443,8 +439,7 @@ def test_calls_are_named_and_what_tells_of_tracing_is_none(tmp_path: Path) -> No
 def test_a_run_is_what_lies_between_coming_and_leaving(
     tmp_path: Path, switches: list[tuple[int, int]], runs: list[tuple[int, int]]
 ) -> None:
-    events = [switch(time, is_in) for time, is_in in switches]
-    found = build(tmp_path, _HOST, SCHED_EVENTS=events).thread_runs
+    found = build(tmp_path, _HOST, SCHED_EVENTS=[switch(time, is_in) for time, is_in in switches]).thread_runs
     assert found.schema == THREAD_RUNS
     assert found.rows() == [(PROCESS, THREAD, start, end) for start, end in runs]
 

@@ -76,8 +76,7 @@ def test_nccl_calls(tmp_path: Path) -> None:
         (4, 7, None, None, 2, 64),
     ]
     report = _read(path)
-    assert report.nccl_calls.schema == NCCL_CALLS
-    assert report.nccl_calls.rows() == expected
+    assert (report.nccl_calls.schema, report.nccl_calls.rows()) == (NCCL_CALLS, expected)
     assert report.ranges["payload"].is_null().all()  # nobody asked for it
     alone = _read(path, COMMUNICATION)
     assert alone.nccl_calls.rows() == [*expected, (6, 7, None, None, None, 1)]
@@ -97,8 +96,7 @@ def test_nccl_calls_without_a_layout_or_payload(tmp_path: Path, layout: list[Row
     path = write_export(tmp_path / "a.sqlite", {"StringIds": strings("x"), "NVTX_EVENTS": events, **tables})
     report = _read(path)
     assert report.nccl_calls.is_empty()
-    assert report.nccl_calls.schema == NCCL_CALLS
-    assert len(report.ranges) == 1
+    assert (report.nccl_calls.schema, len(report.ranges)) == (NCCL_CALLS, 1)
 
 
 def _thread(process: int) -> int:

@@ -25,15 +25,22 @@ from nsys_pp.frames.training import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS
 STEPS = build_schema({"step": pl.Int64, "name": pl.Categorical()}, name="STEPS")
 
 
-def test_a_frame_gets_the_columns_and_types_of_the_schema() -> None:
-    frame = pl.DataFrame({"extra": [1.5], "name": ["step 3"], "step": pl.Series([3], dtype=pl.UInt8)})
+@pytest.mark.parametrize(
+    ("frame", "rows"),
+    [
+        (
+            pl.DataFrame({"extra": [1.5], "name": ["step 3"], "step": pl.Series([3], dtype=pl.UInt8)}),
+            [(3, "step 3")],
+        ),
+        (STEPS.to_frame(), []),
+    ],
+    ids=["one row", "empty"],
+)
+def test_a_frame_gets_the_columns_and_types_of_the_schema(
+    frame: pl.DataFrame, rows: list[tuple[int, str]]
+) -> None:
     fitted = conform(frame, STEPS)
-    assert fitted.schema == STEPS
-    assert fitted.rows() == [(3, "step 3")]
-
-
-def test_an_empty_frame_stays_empty() -> None:
-    assert conform(STEPS.to_frame(), STEPS).schema == STEPS
+    assert (fitted.schema, fitted.rows()) == (STEPS, rows)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +80,7 @@ def test_keys_contain_what_they_are_built_of(host: int, vm: int, process_id: int
     row = pl.select(
         process=process, thread=thread, owner=process_key(thread), pid=pid(thread), tid=tid(thread)
     ).row(0, named=True)
-    assert row["thread"] == int.from_bytes(expected, "big", signed=True)
-    assert row["owner"] == row["process"]
+    assert (row["thread"], row["owner"]) == (int.from_bytes(expected, "big", signed=True), row["process"])
     assert (row["pid"], row["tid"]) == (process_id, thread_id)
 
 

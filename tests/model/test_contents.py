@@ -29,31 +29,31 @@ def test_what_is_recorded_is_not_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "option"),
+    ("kind", "counts", "version", "has_graphs", "option"),
     [
-        ("2022.4.2.1", "--gpu-metrics-device=all"),
-        ("2023.4.4.54", "--gpu-metrics-device=all"),
-        ("2024.5.1.1", "--gpu-metrics-devices=all"),
-        ("2026.2.1.210", "--gpu-metrics-devices=all"),
-        (None, "--gpu-metrics-devices=all"),
+        # options are those of the report's nsys
+        ("gpu_metrics", {}, "2022.4.2.1", False, "--gpu-metrics-device=all"),
+        ("gpu_metrics", {}, "2023.4.4.54", False, "--gpu-metrics-device=all"),
+        ("gpu_metrics", {}, "2024.5.1.1", False, "--gpu-metrics-devices=all"),
+        ("gpu_metrics", {}, "2026.2.1.210", False, "--gpu-metrics-devices=all"),
+        ("gpu_metrics", {}, None, False, "--gpu-metrics-devices=all"),
+        # nodes are missed only where graphs ran as wholes
+        ("graph_nodes", {"kernel": 3}, None, False, None),
+        ("graph_nodes", {"graph": 3}, None, False, "--cuda-graph-trace=node"),
+        ("graph_nodes", {}, None, True, "--cuda-graph-trace=node"),
+        ("graph_nodes", {"kernel": 3, "kernel_in_graph": 3}, None, True, None),
+        # calls of NCCL are missed only beside its kernels
+        ("nccl_calls", {}, "2026.1.1", False, None),
+        ("nccl_calls", {"communication": 2}, "2026.1.1", False, "--trace=nccl"),
+        ("nccl_calls", {"communication": 2}, "2023.4.4.54", False, None),  # it had no such trace
+        ("nccl_calls", {"communication": 2, "nccl_calls": 1}, "2026.1.1", False, None),
     ],
 )
-def test_options_are_those_of_the_reports_nsys(version: str | None, option: str) -> None:
-    assert _missing({}, version)["gpu_metrics"] == option
-
-
-def test_nodes_are_missed_only_where_graphs_ran_as_wholes() -> None:
-    assert "graph_nodes" not in _missing({"kernel": 3})
-    assert _missing({"graph": 3})["graph_nodes"] == "--cuda-graph-trace=node"
-    assert _missing({}, has_graphs=True)["graph_nodes"] == "--cuda-graph-trace=node"
-    assert "graph_nodes" not in _missing({"kernel": 3, "kernel_in_graph": 3}, has_graphs=True)
-
-
-def test_calls_of_nccl_are_missed_only_beside_its_kernels() -> None:
-    assert "nccl_calls" not in _missing({}, "2026.1.1")
-    assert _missing({"communication": 2}, "2026.1.1")["nccl_calls"] == "--trace=nccl"
-    assert "nccl_calls" not in _missing({"communication": 2}, "2023.4.4.54")  # it had no such trace
-    assert "nccl_calls" not in _missing({"communication": 2, "nccl_calls": 1}, "2026.1.1")
+def test_what_is_missed_has_its_option(
+    kind: str, counts: dict[str, int], version: str | None, has_graphs: bool, option: str | None
+) -> None:
+    missing = _missing(counts, version, has_graphs=has_graphs)
+    assert missing[kind] == option if option else kind not in missing
 
 
 def test_options_are_real(nsys: str) -> None:

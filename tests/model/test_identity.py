@@ -60,10 +60,9 @@ def test_gpus_are_numbered_along_the_bus(tmp_path: Path) -> None:
         _gpu(1, "0000:C7:00.0", 2),
         _gpu(9, None, 0),
     ]
-    report = _report(
-        tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=_on((PROCESS, 0), (PROCESS, 2)), TARGET_INFO_GPU=gpus
-    )
-    assert _labels(report) == [(PROCESS, 0, "GPU 0", "card 3"), (PROCESS, 2, "GPU 2", "card 1")]
+    assert _labels(
+        _report(tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=_on((PROCESS, 0), (PROCESS, 2)), TARGET_INFO_GPU=gpus)
+    ) == [(PROCESS, 0, "GPU 0", "card 3"), (PROCESS, 2, "GPU 2", "card 1")]
 
 
 def test_one_ordinal_of_two_processes_can_be_two_gpus(tmp_path: Path) -> None:
@@ -125,10 +124,9 @@ def test_visible_devices_are_followed_where_they_can_be(
 
 
 def test_visible_devices_number_gpus_that_are_not_listed(tmp_path: Path) -> None:
-    kernels = _on((PROCESS, 0), (PROCESS, 1))
     report = _report(
         tmp_path,
-        CUPTI_ACTIVITY_KIND_KERNEL=kernels,
+        CUPTI_ACTIVITY_KIND_KERNEL=_on((PROCESS, 0), (PROCESS, 1)),
         META_DATA_CAPTURE=_environment(CUDA_VISIBLE_DEVICES="6,2"),
     )
     assert [row[2] for row in _labels(report)] == ["GPU 6", "GPU 2"]
@@ -140,30 +138,26 @@ def test_parts_of_a_gpu_are_not_one(tmp_path: Path) -> None:
         {"pid": pid, "cudaId": 0, "gpuId": 1, "uuid": part}
         for pid, part in zip((4242, 5000), parts, strict=True)
     ]
-    gpus = [_gpu(0, "0000:01:00.0", 0, "dd"), _gpu(1, "0000:02:00.0", 1, whole)]
-    report = _report(
+    assert _report(
         tmp_path,
         TARGET_INFO_CUDA_DEVICE=devices,
         CUPTI_ACTIVITY_KIND_KERNEL=_on((PROCESS, 0), (SECOND, 0)),
-        TARGET_INFO_GPU=gpus,
-    )
-    assert report.devices.select("gpu", "uuid", "bus_location").rows() == [
+        TARGET_INFO_GPU=[_gpu(0, "0000:01:00.0", 0, "dd"), _gpu(1, "0000:02:00.0", 1, whole)],
+    ).devices.select("gpu", "uuid", "bus_location").rows() == [
         ("GPU 1 MIG 0", parts[0], "0000:02:00.0"),
         ("GPU 1 MIG 1", parts[1], "0000:02:00.0"),
     ]
-    unlisted = _report(
+    assert _report(
         tmp_path,
         name="unlisted.sqlite",
         META_DATA_CAPTURE=_environment(CUDA_VISIBLE_DEVICES=f"MIG-{parts[0].upper()}"),
-    )
-    assert unlisted.devices["uuid"].to_list() == [parts[0]]
+    ).devices["uuid"].to_list() == [parts[0]]
 
 
 def test_gpus_are_listed_along_the_bus(tmp_path: Path) -> None:
     gpus = [_gpu(0, "0000:C7:00.0", 0, "GPU-BB"), _gpu(1, "0000:07:00.0", 1, "aa"), _gpu(2, None)]
     devices: list[Row] = [{"pid": 4242, "cudaId": 0, "gpuId": None, "uuid": "cc"}]
-    report = _report(tmp_path, TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=devices)
-    assert report.gpus.rows() == [
+    assert _report(tmp_path, TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=devices).gpus.rows() == [
         ("aa", "0000:07:00.0", "card 1"),
         ("bb", "0000:C7:00.0", "card 0"),
         ("cc", None, None),
@@ -171,10 +165,9 @@ def test_gpus_are_listed_along_the_bus(tmp_path: Path) -> None:
 
 
 def test_threads_and_processes_are_those_with_events(tmp_path: Path) -> None:
-    names = strings("k", "k", "python", "pt_main", "[NSys]", "renamed")
     report = _report(
         tmp_path,
-        StringIds=names,
+        StringIds=strings("k", "k", "python", "pt_main", "[NSys]", "renamed"),
         CUPTI_ACTIVITY_KIND_RUNTIME=[call(1, 2, 1)],
         NVTX_EVENTS=[
             push_pop(1, 2, globalTid=THREAD + 1),
@@ -200,7 +193,7 @@ def test_threads_and_processes_are_those_with_events(tmp_path: Path) -> None:
 
 def test_streams(tmp_path: Path) -> None:
     owner = {"hwId": 0, "vmId": 1, "processId": 4242, "contextId": 1}
-    report = _report(
+    assert _report(
         tmp_path,
         TARGET_INFO_CUDA_STREAM=[
             {**owner, "streamId": 7, "priority": 0, "flag": 1},
@@ -209,8 +202,7 @@ def test_streams(tmp_path: Path) -> None:
         ],
         TARGET_INFO_CUDA_CONTEXT_INFO=[{**owner, "deviceId": 0, "nullStreamId": 7}],
         TARGET_INFO_NVTX_CUDA_STREAM=[{**owner, "deviceId": 0, "streamId": 13, "name": "comm"}],
-    )
-    assert report.streams.select("process_key", "stream_id", "name", "priority", "is_default").rows() == [
+    ).streams.select("process_key", "stream_id", "name", "priority", "is_default").rows() == [
         (PROCESS, 7, None, 0, True),
         (PROCESS, 13, "comm", -5, False),
     ]
@@ -287,13 +279,11 @@ def test_mpi_says_the_rank_best(tmp_path: Path) -> None:
 
 def test_launcher_variables_come_from_the_block_too(tmp_path: Path) -> None:
     block = "A=b;RANK=7;TOKEN=x;WORLD_SIZE=8;X_RANK=1;LOCAL_RANK=7secret"
-    capture = _environment(WORLD_SIZE="SCRUBBED", SLURM_NODEID="2")
-    session = _report(
+    assert _report(
         tmp_path,
-        META_DATA_CAPTURE=capture,
+        META_DATA_CAPTURE=_environment(WORLD_SIZE="SCRUBBED", SLURM_NODEID="2"),
         TARGET_INFO_SYSTEM_ENV=[{"name": "DeviceEnvironment", "value": block}],
-    ).session
-    assert session.launcher == {"SLURM_NODEID": "2", "RANK": "7", "WORLD_SIZE": "8"}
+    ).session.launcher == {"SLURM_NODEID": "2", "RANK": "7", "WORLD_SIZE": "8"}
 
 
 @pytest.mark.parametrize(
@@ -367,18 +357,16 @@ def test_communication_kernels(tmp_path: Path, name: str, expected: bool) -> Non
 
 def test_copies_of_a_kind_that_is_new_are_copies(tmp_path: Path) -> None:
     copies = [op(1, 2, 1, copyKind=kind, bytes=1) for kind in (1, 10, 13, 99, None)]
-    report = _report(tmp_path, CUPTI_ACTIVITY_KIND_MEMCPY=copies)
-    names = report.gpu_ops["name"].cast(pl.String).to_list()
+    names = _report(tmp_path, CUPTI_ACTIVITY_KIND_MEMCPY=copies).gpu_ops["name"].cast(pl.String).to_list()
     assert names[1:] == ["Memcpy HtoD", "Memcpy PtoP", "Memcpy Unified DtoD", "Memcpy", "Memcpy"]
 
 
 def test_details(tmp_path: Path) -> None:
     kernels = [kernel(1, 2, 1, gridX=3, gridY=2, demangledName=1), kernel(3, 4, 2, demangledName=0)]
     report = _report(tmp_path, StringIds=strings("k", "k(int)"), CUPTI_ACTIVITY_KIND_KERNEL=kernels)
-    details = report.op_details.distinct[report.op_details.row].select(
+    assert report.op_details.distinct[report.op_details.row].select(
         pl.col("full_name", "grid", "block").cast(pl.String), "registers_per_thread"
-    )
-    assert details.rows() == [("k(int)", "3,2,1", "32,32,32", 16), (None, "1,1,1", "32,32,32", 16)]
+    ).rows() == [("k(int)", "3,2,1", "32,32,32", 16), (None, "1,1,1", "32,32,32", 16)]
 
 
 SECRET = "hunter2-token"
@@ -436,21 +424,16 @@ def _everything(value: object) -> str:
 def test_no_secret_is_in_a_report(tmp_path: Path) -> None:
     raw = read_report(write_export(tmp_path / "a.sqlite", _planted()))
     report = build_report(raw)
-    assert report.session.launcher == {"RANK": "3"}
-    assert report.session.rank == 3
+    assert (report.session.launcher, report.session.rank) == ({"RANK": "3"}, 3)
     text = _everything(report)
     assert "step" in text
     assert SECRET not in text
     assert SECRET not in repr(report)
     # names are stored once for all: written down, they bring nothing else along
-    for frame in _frames(report):
-        written = io.BytesIO()
-        frame.write_ipc(written)
-        assert SECRET.encode() not in written.getvalue()
+    for name in report.__struct_fields__:
+        if isinstance(frame := getattr(report, name), pl.DataFrame):
+            written = io.BytesIO()
+            frame.write_ipc(written)
+            assert SECRET.encode() not in written.getvalue()
     # of the environment even the raw report has nothing more
     assert SECRET not in str(raw["launcher"].rows()) + str(raw["facts"].rows())
-
-
-def _frames(report: Report) -> list[pl.DataFrame]:
-    values = [getattr(report, name) for name in report.__struct_fields__]
-    return [value for value in values if isinstance(value, pl.DataFrame)]

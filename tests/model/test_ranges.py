@@ -194,8 +194,7 @@ def test_the_end_of_the_capture_moves_with_the_shift_of_the_export(tmp_path: Pat
     details = [{"globalVid": 1, "duration": 1000, "startTime": 0, "stopTime": 1}]
     events = [push_pop(5000, 6000), push_pop(5000, 5500), push_pop(900, 1000)]
     report = _report(tmp_path, events, ANALYSIS_DETAILS=details, META_DATA_EXPORT=facts)
-    assert report.session.capture_end_ns == 6000
-    assert report.ranges["is_open"].to_list() == [True, False, False]
+    assert (report.session.capture_end_ns, report.ranges["is_open"].to_list()) == (6000, [True, False, False])
 
 
 def test_a_range_that_ends_on_another_thread_says_so(tmp_path: Path) -> None:
@@ -230,6 +229,5 @@ def test_a_name_is_that_of_the_first_string_with_its_id(
         first.setdefault(number, text)
     first[None] = None
     named = resolve(pl.Series("ids", ids, dtype=pl.Int32), strings, dtype=dtype)
-    assert named.name == "ids"
-    assert named.dtype == dtype
+    assert (named.name, named.dtype) == ("ids", dtype)
     assert named.cast(pl.String).to_list() == [first.get(number) for number in ids]

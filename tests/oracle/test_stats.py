@@ -55,21 +55,20 @@ def aggregate_report(path: Path) -> Aggregates:
     report = build_report(read_report(path, need=ALL_GROUPS, nsys=None))
     launches = match_launches(report.api_calls, report.gpu_ops)
     steps = cut_time(report)
-    projections = project_ranges(
-        report.ranges,
-        report.api_calls,
-        report.gpu_ops,
-        ops=("kernel", "memcpy", "memset"),
-        scope="thread",
-        launches=launches,
-    )
     return Aggregates(
         ops=sum_ops(report.gpu_ops, report.op_details, steps),
         sizes=sum_copy_sizes(report.gpu_ops, report.op_details, steps),
         calls=sum_calls(report.api_calls, report.os_calls, steps),
         items=sum_items(
             ranges=report.ranges,
-            projections=projections,
+            projections=project_ranges(
+                report.ranges,
+                report.api_calls,
+                report.gpu_ops,
+                ops=("kernel", "memcpy", "memset"),
+                scope="thread",
+                launches=launches,
+            ),
             operators=NAMED_OPERATORS.to_frame(),
             jobs=JOBS.to_frame(),
             gpu_ops=report.gpu_ops,

@@ -123,10 +123,9 @@ def encode(drawn: PlacedDrawings) -> list[PlacedReport]:
     placed = []
     for one, placement in drawn:
         blocks = BytesIO()
-        encoded = encode_drawing(one, blocks)
         placed.append(
             PlacedReport(
-                encoded=encoded,
+                encoded=encode_drawing(one, blocks),
                 placement=placement,
                 open_blocks=partial(BytesIO, blocks.getvalue()),
             )

@@ -96,8 +96,7 @@ def _jobs(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _transfers(jobs: pl.DataFrame, last: int, per_stage: int) -> pl.DataFrame:
-    sends = jobs.filter(pl.col("kind") == "forward", pl.col("lane") < last)
-    known = sends.select(
+    known = jobs.filter(pl.col("kind") == "forward", pl.col("lane") < last).select(
         "step",
         "micro_batch",
         sender="lane",

@@ -29,7 +29,7 @@ from nsys_pp.output.colors import HATCHES
 from nsys_pp.units import NS_PER_DAY
 from tests.output.large_training import make_large_training
 from tests.sql import edit
-from tests.training.expected_training import PIPELINE, expected_training
+from tests.training.expected_training import PIPELINE, expected_training, leave_out_events
 
 CHARTS = {"html": write_html, "svg": write_svg, "png": write_png}
 
@@ -45,12 +45,6 @@ CODES = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32"
 @pytest.fixture(scope="module")
 def known() -> Training:
     return expected_training()
-
-
-def empty(training: Training, *, with_lanes: bool) -> Training:
-    frames = ("jobs", "transfers", "lane_states", "steps", "ideal", "kernels")
-    bare = replace(training, **{name: getattr(training, name).clear() for name in frames})
-    return bare if with_lanes else replace(bare, lanes=LANES.to_frame())
 
 
 def unpack(column: dict[str, Any]) -> list[Any]:
@@ -112,8 +106,7 @@ def test_the_page_holds_every_job_exactly(known: Training) -> None:
 
 def test_roles_of_jobs_are_in_the_page_where_there_are_any(known: Training) -> None:
     assert "role" not in data_of(as_bytes(write_html, known))["tables"]["jobs"]["columns"]
-    role = pl.when(pl.col("micro_batch") % 2 == 0).then(pl.lit("actor"))
-    jobs = known.jobs.with_columns(role=role)
+    jobs = known.jobs.with_columns(role=pl.when(pl.col("micro_batch") % 2 == 0).then(pl.lit("actor")))
     page = data_of(as_bytes(write_html, replace(known, jobs=jobs)))
     columns = page["tables"]["jobs"]["columns"]
     found = {
@@ -132,8 +125,7 @@ def test_the_page_needs_no_network(known: Training) -> None:
 
 def test_names_cannot_leave_their_place(known: Training) -> None:
     jobs = known.jobs.with_columns(name=pl.lit(NASTY).cast(RUN_JOBS["name"]), label=pl.lit(NASTY))
-    lanes = known.lanes.with_columns(machine=pl.lit(NASTY))
-    nasty = replace(known, jobs=jobs, lanes=lanes, notes=[NASTY])
+    nasty = replace(known, jobs=jobs, lanes=known.lanes.with_columns(machine=pl.lit(NASTY)), notes=[NASTY])
     page = as_bytes(write_html, nasty, title=NASTY)
     data = data_of(page)
     assert (data["names"], data["title"], data["notes"]) == ([NASTY, "compute"], NASTY, [NASTY])
@@ -148,10 +140,9 @@ def test_a_title_that_is_no_unicode_is_written(known: Training) -> None:
 
 def list_boxes(picture: bytes, group: str) -> list[tuple[float, float]]:
     """List the left and right sides of the boxes in a group."""
-    root = ElementTree.fromstring(picture)
     return [
         (float(x), float(x) + float(width))
-        for element in root.iter(f"{SVG}g")
+        for element in ElementTree.fromstring(picture).iter(f"{SVG}g")
         if element.get("id") == group
         for path in element.iter(f"{SVG}path")
         for x, width in re.findall(r"M([-\d.]+) [-\d.]+h([-\d.]+)", path.get("d") or "")
@@ -160,8 +151,7 @@ def list_boxes(picture: bytes, group: str) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("kind", ["forward", "backward"])
 def test_an_svg_has_every_job_where_it_ran(known: Training, kind: str) -> None:
-    picture = as_bytes(write_svg, known)
-    drawn = sorted(list_boxes(picture, f"jobs-{kind}"))
+    drawn = sorted(list_boxes(as_bytes(write_svg, known), f"jobs-{kind}"))
     jobs = known.jobs.filter(pl.col("kind") == kind)
     first, last = known.steps["start_ns"].min(), known.steps["end_ns"].max()
     assert isinstance(first, int)
@@ -195,11 +185,11 @@ def test_equal_trainings_give_equal_bytes(known: Training, format: str) -> None:
 @pytest.mark.parametrize("format", CHARTS)
 @pytest.mark.parametrize("with_lanes", [False, True])
 def test_an_empty_training_says_what_is_missing(known: Training, format: str, with_lanes: bool) -> None:
-    content = as_bytes(CHARTS[format], empty(known, with_lanes=with_lanes))
+    lanes = known.lanes if with_lanes else LANES.to_frame()
+    content = as_bytes(CHARTS[format], replace(leave_out_events(known), lanes=lanes))
     assert content
     if format == "html":
-        missing = data_of(content)["missing"]
-        assert ("no kernel" if with_lanes else "no GPU process") in missing
+        assert ("no kernel" if with_lanes else "no GPU process") in data_of(content)["missing"]
 
 
 def test_a_png_has_two_pixels_for_one(known: Training) -> None:

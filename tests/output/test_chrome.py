@@ -143,10 +143,9 @@ def test_marks_counters_and_colours() -> None:
         unit="%",
     )
     events = [event for event in parse(drawn)["traceEvents"] if event["ph"] != "M"]
-    colors = [
+    assert [
         (event["name"], event.get("cname")) for event in events if "name" in event and event["ph"] != "C"
-    ]
-    assert colors == [("x", COLORS["forward"].cname), ("y", None), ("mark", COLORS["backward"].cname)]
+    ] == [("x", COLORS["forward"].cname), ("y", None), ("mark", COLORS["backward"].cname)]
     slice_thread = next(event["tid"] for event in events if event["ph"] == "X")
     marks = [event for event in events if event["ph"] == "i"]
     assert [(mark["s"], mark["name"], mark["tid"]) for mark in marks] == [("t", "mark", slice_thread)]
@@ -181,8 +180,7 @@ def test_gzip_is_the_same_and_knows_no_time_of_day() -> None:
 
 def test_facts_stand_beside_the_events() -> None:
     subtrack = slice_subtrack("m/a", slices([(1_234_567, 2_000_000, 0, "x")]), clock=Clock.fixed(5))
-    drawn = drawing(subtrack, is_utc=False, facts={"é": '"'})
-    found = parse(drawn)
+    found = parse(drawing(subtrack, is_utc=False, facts={"é": '"'}))
     assert found["otherData"] == {"é": '"', "base_ns": "1234000", "clock": "report"}
     assert found["displayTimeUnit"] == "ns"
 

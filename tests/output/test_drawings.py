@@ -63,8 +63,7 @@ def draw(report: Report, *, detail: Detail = "cpu", **asked: Any) -> Drawing:
 
 def rows(drawing: Drawing, below: str = "") -> list[str]:
     """Paths of the rows that are drawn, in order; or their names below one of them."""
-    drawn = arrange(index_tracks(drawing), subtracks_by_track(drawing))
-    paths = ["/".join(track.path) for track in drawn]
+    paths = ["/".join(track.path) for track in arrange(index_tracks(drawing), subtracks_by_track(drawing))]
     if below:
         return [path[len(below) + 1 :] for path in paths if path.startswith(below + "/")]
     return [path for path in paths if path and "/" not in path]
@@ -72,10 +71,9 @@ def rows(drawing: Drawing, below: str = "") -> list[str]:
 
 def names(drawing: Drawing, path: str) -> list[str]:
     """What stands on a row, subtrack by subtrack."""
-    subtracks = subtracks_by_track(drawing)[tuple(path.split("/"))]
     return [
         name
-        for subtrack in subtracks
+        for subtrack in subtracks_by_track(drawing)[tuple(path.split("/"))]
         for name in (subtrack.frame if subtrack.kind != "counter" else pl.DataFrame({"name": []}))["name"]
     ]
 
@@ -134,12 +132,10 @@ def test_jobs_are_the_outer_levels_of_ranges(tmp_path: Path) -> None:
 
 def test_threads_have_rows_of_their_own_the_busiest_first(tmp_path: Path) -> None:
     threads = [{"tid": 1002, "name": "pt_autograd_0"}]
-    report = read(write_report(tmp_path / "x.sqlite", **launched(1001, 1002, 1002), threads=threads))
-    drawing = draw(report)
+    drawing = draw(read(write_report(tmp_path / "x.sqlite", **launched(1001, 1002, 1002), threads=threads)))
     assert rows(drawing, "GPU 0")[1:3] == ["ranges of pt_autograd_0 1002", "ranges of thread 1001"]
     assert names(drawing, "GPU 0/ranges of thread 1001") == ["of 1001"]
-    cpu = rows(drawing, "CPU: python 1000")
-    assert cpu == [
+    assert rows(drawing, "CPU: python 1000") == [
         f"{kind} {name}" for name in ("thread 1001", "pt_autograd_0 1002") for kind in ("NVTX", "CUDA API")
     ]
 
@@ -195,8 +191,7 @@ def test_recorded_counters_follow_the_busy_time_of_their_gpu_and_head_their_proc
         (process, 0, "power", "W", 300, 250.0),
         (process, None, "threads", "count", 0, 3.0),
     ]
-    counters = pl.DataFrame(samples, schema=COUNTERS, orient="row")
-    drawing = draw(structs.replace(report, counters=counters))
+    drawing = draw(structs.replace(report, counters=pl.DataFrame(samples, schema=COUNTERS, orient="row")))
     assert rows(drawing, below="GPU 0")[:2] == ["GPU busy", "power"]
     assert rows(drawing, below=rows(drawing)[1])[0] == "threads"
     assert {track.name: track.counter_unit for track in drawing.tracks if track.counter_unit} == {
@@ -274,8 +269,7 @@ def place(training: Training) -> PlacedDrawings:
     drawn = []
     for machine, drawing in draw_training(training, PLACES).items():
         rows = {track.path[0]: Row(name=track.path[0], order=track.rank) for track in drawing.tracks}
-        placement = Placement(machine=machine, machine_order=0, rows=rows, clock=Clock.fixed(0))
-        drawn.append((drawing, placement))
+        drawn.append((drawing, Placement(machine=machine, machine_order=0, rows=rows, clock=Clock.fixed(0))))
     return drawn
 
 
@@ -329,8 +323,7 @@ def test_steps_of_every_gpu_and_of_the_run_come_back(importer: Importer) -> None
 
 
 def test_every_message_has_an_arrow_from_its_send_to_its_way(importer: Importer) -> None:
-    slices = read_drawn(importer, TRAINING)
-    by_id = {row["slice_id"]: row for row in slices.iter_rows(named=True)}
+    by_id = {row["slice_id"]: row for row in read_drawn(importer, TRAINING).iter_rows(named=True)}
     joined = [(by_id[out], by_id[into]) for out, into in read_flows(importer)]
     expected = [
         (gpu_path(row["sender"]), row["send_start_ns"], gpu_path(row["receiver"]), row["receive_end_ns"])
@@ -352,8 +345,7 @@ def test_every_message_has_an_arrow_from_its_send_to_its_way(importer: Importer)
 
 
 def test_a_message_that_seems_to_arrive_before_it_left_has_no_arrow(importer: Importer) -> None:
-    first = TRAINING.transfers.head(1)
-    before = first.with_columns(
+    before = TRAINING.transfers.head(1).with_columns(
         receive_start_ns=pl.col("send_start_ns") - 50, receive_end_ns=pl.col("send_start_ns") - 1
     )
     slices = read_drawn(importer, replace(TRAINING, transfers=before))
@@ -373,12 +365,11 @@ def test_the_bubble_of_a_stage_counts_its_gpus(importer: Importer) -> None:
     lanes = TRAINING.lanes.with_columns(stage=pl.lit(0, pl.Int64))
     lane_states = pl.DataFrame(rows, schema=LANE_STATES, orient="row")
     read_drawn(importer, replace(TRAINING, lanes=lanes, lane_states=lane_states))
-    samples = importer.query(
+    assert importer.query(
         None,
         "SELECT ts, value FROM counter JOIN counter_track t ON t.id = track_id WHERE t.name = 'bubble of "
         "stage 0'",
-    )
-    assert samples.rows() == [
+    ).rows() == [
         (start, 50.0),
         (start + 10, 100.0),
         (start + 20, 50.0),
@@ -448,8 +439,7 @@ def definition(slices: list[Interval]) -> list[tuple[int, float]]:
 def test_samples_are_their_definition(slices: list[Interval], scale: int) -> None:
     slices = [(start * scale, end * scale) for start, end in slices]
     samples = sample(slices)
-    assert samples.schema == SAMPLES
-    assert samples.rows() == definition(slices)
+    assert (samples.schema, samples.rows()) == (SAMPLES, definition(slices))
 
 
 @given(

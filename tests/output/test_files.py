@@ -22,8 +22,7 @@ def test_nothing_is_there_before_the_end(tmp_path: Path) -> None:
         beside.write_bytes(b"new")
         assert beside.parent == tmp_path
         assert not path.exists()
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
+    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"new", [path])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError, GeneratorExit])
@@ -90,8 +89,7 @@ def test_a_link_stays_a_link(tmp_path: Path, is_there: bool) -> None:
         assert beside.parent == target.parent
         beside.write_bytes(b"new")
     assert link.is_symlink()
-    assert target.read_bytes() == b"new"
-    assert list(target.parent.iterdir()) == [target]
+    assert (target.read_bytes(), list(target.parent.iterdir())) == (b"new", [target])
 
 
 def test_a_pipe_is_written_to_as_it_is(tmp_path: Path) -> None:

@@ -54,11 +54,10 @@ def assert_one_content(chrome: dict[str, Any], perfetto: dict[str, Any]) -> None
     assert len({*titles.values()}) == len(titles)
     of_perfetto: list[dict[str, Any]] = [event for event in perfetto["traceEvents"] if event["ph"] != "M"]
     assert {event["tid"] for event in of_perfetto} <= {*titles}
-    renamed = [
+    assert chrome["traceEvents"] == [
         {**event, "tid": titles[event["tid"]].replace("GPU:", "GPU").replace("STEP", "Step")}
         for event in of_perfetto
     ]
-    assert chrome["traceEvents"] == renamed
 
 
 def pairs(events: list[dict[str, Any]]) -> list[tuple[str, str, str, int, int]]:
@@ -212,8 +211,7 @@ def test_steps_that_were_cut_or_lack_a_rank_say_so(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_told(tmp_path: Path) -> None:
-    lanes = TRAINING.lanes.filter(pl.col("rank") != 1)
-    chrome, _ = written(tmp_path, replace(TRAINING, lanes=lanes))
+    chrome, _ = written(tmp_path, replace(TRAINING, lanes=TRAINING.lanes.filter(pl.col("rank") != 1)))
     assert chrome["otherData"]["notes"] == ["there is no report of rank 1"]
     chrome, _ = written(tmp_path, devices=[0, 7])
     assert chrome["otherData"]["notes"] == [
@@ -238,7 +236,6 @@ def test_files_that_are_there_stay_without_force(tmp_path: Path) -> None:
 def test_jobs_that_overlap_nest_or_have_rows_of_their_own(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[int, int, int, bool]]
 ) -> None:
-    rows = sorted(drawn)
     jobs: list[dict[str, Any]] = [
         {
             "kind": "forward",
@@ -248,7 +245,7 @@ def test_jobs_that_overlap_nest_or_have_rows_of_their_own(
             "micro_batch": number,
             "outer": number - 1 if inside and number else None,
         }
-        for number, (lane, start, length, inside) in enumerate(rows)
+        for number, (lane, start, length, inside) in enumerate(sorted(drawn))
     ]
     for number, job in enumerate(jobs):
         if job["outer"] is not None and jobs[number - 1]["lane"] != job["lane"]:

@@ -129,8 +129,7 @@ def test_long_subtracks_of_many_shapes(importer: Importer) -> None:
 def test_tracks_stand_in_order(importer: Importer) -> None:
     rows = slices([(0, 1, 0, "x")])
     paths = ["node10/GPU 0/stream 7", "node2/GPU 1/b", "node2/GPU 0/z", "node2/GPU 0/a"]
-    drawn = drawing(*(slice_subtrack(path, rows) for path in paths))
-    tracks = read_tracks(importer, written(drawn))
+    tracks = read_tracks(importer, written(drawing(*(slice_subtrack(path, rows) for path in paths))))
     assert ["/".join(path) for path in tracks["path"]] == [
         "node2",
         "node2/GPU 0",
@@ -221,17 +220,15 @@ def test_marks_and_counters(importer: Importer) -> None:
         counter_subtrack("a/busy", [(0, 0.5), (0, -1.0), (7, 1e300)]),
         counter_subtrack("b/busy", [(3, 2.0)]),
     )
-    found = slices_by_track(importer, written(drawn))
-    assert found.select("path", "ts", "dur", "name").rows() == [
+    assert slices_by_track(importer, written(drawn)).select("path", "ts", "dur", "name").rows() == [
         ("a/marks", UTC_NS + 5, 0, "one"),
         ("a/marks", UTC_NS + 5, 0, 'two "'),
         ("a/marks", UTC_NS + 9, 0, None),
     ]
-    counters = importer.query(
+    assert importer.query(
         None,
         "SELECT name, unit, ts, value FROM counter JOIN counter_track t ON t.id = track_id ORDER BY t.id, ts",
-    )
-    assert counters.rows() == [
+    ).rows() == [
         ("busy", "count", UTC_NS, 0.5),
         ("busy", "count", UTC_NS, -1.0),
         ("busy", "count", UTC_NS + 7, 1e300),
@@ -317,8 +314,7 @@ def test_bytes_depend_on_the_drawing_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_two_reports_never_share_a_sequence() -> None:
-    subtrack = slice_subtrack("m/a", slices([(0, 1, 0, "x")]))
-    ((one, placement),) = drawing(subtrack)
+    ((one, placement),) = drawing(slice_subtrack("m/a", slices([(0, 1, 0, "x")])))
     with pytest.raises(ValueError, match="same packet sequence"):
         written([(one, placement), (replace(one, report_id=one.report_id ^ 1 << 40), placement)])
 

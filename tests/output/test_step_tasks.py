@@ -44,10 +44,9 @@ TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 
 
 def jobs_of(training: Training, report: int) -> pl.DataFrame:
-    lanes = training.lanes.filter(report=report)["lane"]
-    return training.jobs.filter(pl.col("lane").is_in(lanes.implode())).with_columns(
-        (pl.col(time) - SHIFT_NS).alias(f"report_{time}") for time in TIMES
-    )
+    return training.jobs.filter(
+        pl.col("lane").is_in(training.lanes.filter(report=report)["lane"].implode())
+    ).with_columns((pl.col(time) - SHIFT_NS).alias(f"report_{time}") for time in TIMES)
 
 
 def few_jobs(*rows: dict[str, Any]) -> pl.DataFrame:
@@ -84,8 +83,7 @@ def report(tmp_path: Path) -> Path:
 
 def test_the_first_four_columns_are_those_of_msprof(tmp_path: Path) -> None:
     (file,) = write_step_tasks(TRAINING, [(REPORTS[2], jobs_of(TRAINING, 2))], tmp_path, force=False)
-    columns = [row[1:3] for row in select(file.path, "PRAGMA table_info(StepTaskInfo)")]
-    assert columns == [
+    assert [row[1:3] for row in select(file.path, "PRAGMA table_info(StepTaskInfo)")] == [
         *(("name", "TEXT"), ("startNs", "INTEGER"), ("endNs", "INTEGER"), ("type", "INTEGER")),
         *(("kind", "TEXT"), ("micro_batch", "INTEGER"), ("chunk", "INTEGER"), ("stage", "INTEGER")),
         *(("rank", "INTEGER"), ("host", "TEXT"), ("device", "INTEGER"), ("step", "INTEGER")),
@@ -125,8 +123,7 @@ def test_every_job_has_a_row_on_the_clock_of_its_report(tmp_path: Path) -> None:
 def test_a_copy_holds_all_else_of_the_report(tmp_path: Path) -> None:
     before = REPORTS[0].read_bytes()
     (file,) = write_step_tasks(TRAINING, [(REPORTS[0], jobs_of(TRAINING, 0))], tmp_path, force=False)
-    assert file.source == REPORTS[0]
-    assert file.path == tmp_path / f"rank2{ENDING}"
+    assert (file.source, file.path) == (REPORTS[0], tmp_path / f"rank2{ENDING}")
     assert [*tmp_path.iterdir()] == [file.path]
     assert REPORTS[0].read_bytes() == before
     assert [line for line in dump(file.path) if "StepTaskInfo" not in line] == dump(REPORTS[0])

@@ -46,14 +46,13 @@ def make_table(
     **more: Any,
 ) -> FilledTable:
     """Make a table whose columns are those of the frame."""
-    columns = tuple(
-        Column(column, dtype, "", is_group=column in groups, is_symbol=column in symbols)
-        for column, dtype in frame.schema.items()
-    )
     table = Table(
         name=name,
         title=title,
-        columns=columns,
+        columns=tuple(
+            Column(column, dtype, "", is_group=column in groups, is_symbol=column in symbols)
+            for column, dtype in frame.schema.items()
+        ),
         caption=caption,
         rows=lambda: frame,
         totals=totals,
@@ -84,11 +83,6 @@ def written(tmp_path: Path, format: str, frame: pl.DataFrame = FRAME) -> Path:
     return path
 
 
-def read_sqlite(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    rows = select(path, "SELECT * FROM things")
-    return pl.DataFrame(rows, schema={**schema, "is_open": pl.Int64}, orient="row").cast(schema)
-
-
 def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
     schema = PLAIN.schema
     path = written(tmp_path, "parquet")
@@ -100,7 +94,9 @@ def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
     assert pl.read_csv(written(tmp_path, "csv"), schema=schema).equals(PLAIN)
     rows = json.loads(written(tmp_path, "json").read_text())["tables"]["things"]
     assert pl.DataFrame(rows, schema=schema).equals(PLAIN)
-    assert read_sqlite(written(tmp_path, "sqlite"), schema).equals(PLAIN)
+    stored = select(written(tmp_path, "sqlite"), "SELECT * FROM things")
+    typed = pl.DataFrame(stored, schema={**schema, "is_open": pl.Int64}, orient="row").cast(schema)
+    assert typed.equals(PLAIN)
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
@@ -148,8 +144,7 @@ NAMES = ("first", "second")
 
 
 def test_several_tables_are_one_text() -> None:
-    content = Content(tables=SEVERAL, document={"schema": "x"})
-    assert json.loads(format_tables(content, format="json")) == {
+    assert json.loads(format_tables(Content(tables=SEVERAL, document={"schema": "x"}), format="json")) == {
         "schema": "x",
         "missing": [{"table": "second", "why": "no such events were recorded", "record_with": []}],
         "tables": {"first": json.loads(FRAME.write_json()), "second": []},
@@ -288,8 +283,7 @@ QUANTITIES: Columns = {
 def test_values_have_the_unit_that_shows_them(
     columns: Columns, unit: str | None, expected: dict[str, list[str]]
 ) -> None:
-    found = shown(unit, **columns)
-    assert {column.heading: [*column.texts] for column in found.values()} == expected
+    assert {column.heading: [*column.texts] for column in shown(unit, **columns).values()} == expected
 
 
 @settings(deadline=None, max_examples=100)
@@ -504,8 +498,7 @@ def test_rows_are_limited_and_added_up(
     columns: dict[str, Any], table: AnyTable, limit: int, expected: list[tuple[object, ...]]
 ) -> None:
     frame = pl.DataFrame({name: [*values] for name, values in columns.items()})
-    rows = arrange_rows(frame.cast({pl.Null: pl.Int64}), table, limit=limit)
-    assert rows.drop("_group").rows() == expected
+    assert arrange_rows(frame.cast({pl.Null: pl.Int64}), table, limit=limit).drop("_group").rows() == expected
 
 
 @settings(deadline=None, max_examples=60)
@@ -541,8 +534,7 @@ NASTY = "<script>alert(1)</script> & \"x\" 'y'"
 
 def test_html_has_the_rows_of_a_view_and_no_text_is_a_tag() -> None:
     frame = pl.DataFrame({"total_ns": [1_500_000, 2_000_000], "name": [NASTY, "  nested"], "other": [1, 2]})
-    table = make_table(frame, title=f"Title {NASTY}", view=View(columns=("total_ns", "name")))
-    text = format_html([table])
+    text = format_html([make_table(frame, title=f"Title {NASTY}", view=View(columns=("total_ns", "name")))])
     root = ElementTree.fromstring(f"<p>{text.replace('&nbsp;', chr(0xA0))}</p>")
     rows = [["".join(cell.itertext()) for cell in row] for row in root.iter("tr")]
     assert rows == [["Total (ms)", "Name"], ["1.500", NASTY], ["2.000", "\xa0\xa0nested"]]

@@ -115,8 +115,7 @@ def test_a_log_has_at_most_160_columns_and_whole_names_if_asked_for() -> None:
     start = lines[3].rindex("Name")
     names = [line[start:] for line in lines[4:-2]]
     assert "".join(names).replace(" ", "").startswith(NAMES[0].replace(" ", "") + NAMES[1].replace(" ", ""))
-    assert lines[-2].split() == ["309", "1,566.981", "99.93", "total"]
-    assert lines[-1] == TABLE.table.caption
+    assert (lines[-2].split(), lines[-1]) == (["309", "1,566.981", "99.93", "total"], TABLE.table.caption)
 
 
 @pytest.mark.parametrize("width", [10, 20, 40, 60, 80, 120, 200])
@@ -185,8 +184,7 @@ def test_a_long_output_ends_with_its_first_lines_and_names_empty_tables_once() -
     found = printed(verdict, *empty, long, limit=0)
     assert (found[:2], found[-2:]) == (["Verdict", "One finding."], ["Verdict", "One finding."])
     assert [line for line in found if "not recorded" in line] == ["A, B: not recorded"]
-    short = printed(verdict, long, limit=9)
-    assert short.count("Verdict") == 1
+    assert printed(verdict, long, limit=9).count("Verdict") == 1
 
 
 def test_the_line_of_what_is_left_out_is_counted_in_the_total() -> None:

@@ -46,9 +46,8 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(*arguments: str | Path, **environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address that the command prints, while it serves."""
     command = [sys.executable, "-m", "nsys_pp", "open", *map(str, arguments)]
-    env = {**os.environ, **environment}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     ) as process:
         assert process.stdout is not None
         try:

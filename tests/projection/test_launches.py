@@ -44,13 +44,12 @@ def test_launches_are_all_pairs_of_one_process_and_id(
     launches = match_launches(calls(given_calls), ops(given_ops))
     assert launches.schema == LAUNCHES
     assert launches["op_id"].is_sorted()
-    expected = [
+    assert launches.rows() == [
         (op_id, row)
         for op_id, op in enumerate(given_ops)
         for row, call in enumerate(given_calls)
         if op == call
     ]
-    assert launches.rows() == expected
 
 
 def test_one_id_of_two_processes_is_two_calls() -> None:

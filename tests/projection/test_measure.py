@@ -139,8 +139,7 @@ def test_nanoseconds_survive_a_sum_of_days() -> None:
     """A hundred days of operations that do not overlap, in one range."""
     count, day = 100, 86_400 * 10**9
     ops: list[Any] = [(day * number, day * number + day - 1) for number in range(count)]
-    calls = [(number, number) for number in range(count)]
-    busy, _ = measure(calls, ops, [(0, count), (5, 5)], 1)
+    busy, _ = measure([(number, number) for number in range(count)], ops, [(0, count), (5, 5)], 1)
     assert busy == [count * (day - 1), day - 1]
 
 
@@ -167,25 +166,37 @@ def project(ops: list[dict[str, Any]], **options: Any) -> pl.DataFrame:
     return project_ranges(ranges, calls_frame, ops_frame, **options)
 
 
-def test_first_and_last_are_found_whatever_lies_between() -> None:
-    """Index and time together need more than 64 bits here."""
-    far = 1 << 60
-    frame = project(
-        [
-            {"name": "middle", "start_ns": 0, "end_ns": 5},
-            {"name": "last", "start_ns": far, "end_ns": far + 9},
-            {"name": "first", "start_ns": -far, "end_ns": -far + 7},
-            {"name": "late", "start_ns": far + 1, "end_ns": far + 8},
-        ]
-    )
-    assert frame.select("gpu_start_ns", "gpu_end_ns", "first_op", "last_op", "busy_ns").rows() == [
-        (-far, far + 9, "first", "last", 5 + 9 + 7)
-    ]
+FAR = 1 << 60  # index and time together need more than 64 bits
 
 
-def test_of_equal_ones_the_first_launched_counts() -> None:
-    ops = [{"name": name, "start_ns": 0, "end_ns": 5} for name in ("a", "b", "c")]
-    assert project(ops).select("first_op", "last_op").rows() == [("a", "a")]
+@pytest.mark.parametrize(
+    ("ops", "expected"),
+    [
+        pytest.param(
+            [
+                {"name": "middle", "start_ns": 0, "end_ns": 5},
+                {"name": "last", "start_ns": FAR, "end_ns": FAR + 9},
+                {"name": "first", "start_ns": -FAR, "end_ns": -FAR + 7},
+                {"name": "late", "start_ns": FAR + 1, "end_ns": FAR + 8},
+            ],
+            {"gpu_start_ns": -FAR, "gpu_end_ns": FAR + 9, "first_op": "first", "last_op": "last"}
+            | {"busy_ns": 5 + 9 + 7},
+            id="first and last, whatever lies between",
+        ),
+        pytest.param(
+            [{"name": name, "start_ns": 0, "end_ns": 5} for name in ("a", "b", "c")],
+            {"first_op": "a", "last_op": "a"},
+            id="of equal ones the first launched",
+        ),
+        pytest.param(
+            [{"correlation_id": 0, "start_ns": n, "end_ns": n + 2} for n in range(4)],
+            {"call_count": 1, "op_count": 4, "busy_ns": 5},
+            id="a graph is one call",
+        ),
+    ],
+)
+def test_a_projection_has_its_ends_and_counts(ops: list[dict[str, Any]], expected: dict[str, object]) -> None:
+    assert project(ops).select(*expected).to_dicts() == [expected]
 
 
 def test_targets_are_sorted() -> None:
@@ -196,11 +207,6 @@ def test_targets_are_sorted() -> None:
     assert project(ops)["device_id"].to_list() == [0, 1]
     split = project(ops, per_stream=True).select("device_id", "stream_id", "op_count")
     assert split.rows() == [(0, 3, 1), (0, 20, 1), (1, 7, 1), (1, 9, 2)]
-
-
-def test_a_graph_counts_as_one_call() -> None:
-    ops = [{"correlation_id": 0, "start_ns": n, "end_ns": n + 2} for n in range(4)]
-    assert project(ops).select("call_count", "op_count", "busy_ns").rows() == [(1, 4, 5)]
 
 
 Interval = tuple[int, int, int]  # owner, start, end

@@ -52,10 +52,9 @@ def test_projection_is_its_definition(
 @given(report=frames(), scope=st.sampled_from(["thread", "process", "auto"]))
 def test_known_launches_change_nothing(report: Frames, scope: Scope) -> None:
     ranges, api_calls, gpu_ops = report
-    all_launches = match_launches(api_calls, gpu_ops)
     matched, with_launches = (
         project_ranges(ranges, api_calls, gpu_ops, scope=scope, launches=launches)
-        for launches in (None, all_launches)
+        for launches in (None, match_launches(api_calls, gpu_ops))
     )
     assert with_launches.equals(matched)
 
@@ -162,8 +161,7 @@ def enclosing(size: int) -> Frames:
 
 def nested(size: int) -> Frames:
     """Ranges that nest, with calls between the beginnings and the ends of all."""
-    depth = size // 20
-    level, call = np.arange(depth), np.arange(size)
+    level, call = np.arange(size // 20), np.arange(size)
     step = 10 * 1000
     marked = (level * step - 1, size * 1000 - level * step + 1, 1)
     return report(marked, (call * 1000, call * 1000 + 500, 1), queued(size, 8))

@@ -223,8 +223,7 @@ def test_ranges_contain_the_launches_of_threads_that_they_wait_for() -> None:
     right, less, more = 0, 0, 0
     for seed in range(100, 130):
         program = draw_program(seed)
-        found = project_ranges(*build_frames(program))
-        counts = dict(found.select("range_id", "op_count").iter_rows())
+        counts = dict(project_ranges(*build_frames(program)).select("range_id", "op_count").iter_rows())
         for range_id, true in enumerate(list_true_counts(program)):
             count = counts.get(range_id, 0)
             right, less, more = right + (count == true), less + (count < true), more + (count > true)

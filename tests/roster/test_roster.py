@@ -281,10 +281,9 @@ def test_one_recording_has_one_fingerprint(tmp_path: Path) -> None:
     copy.parent.mkdir()
     shutil.copy(report, copy)
     utc = _report(tmp_path / "utc.sqlite", shift_ns=1_790_000_000_000_000_000)
-    folder = write_folder(report, tmp_path / "a_pqtdir", "parquet")
     prints = {
         _identify(path, need).fingerprint
-        for path in (report, copy, utc, folder)
+        for path in (report, copy, utc, write_folder(report, tmp_path / "a_pqtdir", "parquet"))
         for need in (NOTHING, ALL_GROUPS)
     }
     assert len(prints) == 1
@@ -318,9 +317,8 @@ def test_real_recordings_are_different(shared_reports: list[Path]) -> None:
 def test_what_is_known_without_reading_events(tmp_path: Path) -> None:
     report = _report(tmp_path / "rank3.sqlite", environment={"RANK": "3", "WORLD_SIZE": "8"})
     little, much = _identify(report), _identify(report, ALL_GROUPS)
-    assert little.devices.equals(much.devices)
-    assert little.ranks.equals(much.ranks)
-    assert little.gpus.equals(much.gpus)
+    for name in ("devices", "ranks", "gpus"):
+        assert getattr(little, name).equals(getattr(much, name)), name
     assert little.ranks.select("rank", "rank_source", "world_size").rows() == [(3, "RANK", 8)]
     assert len(little.devices) == len(little.gpus) == 1
 
@@ -483,8 +481,7 @@ def test_groups_of_nccl_are_not_taken_for_all() -> None:
         for n in range(4)
     ]
     assert _told_ranks(*pairs) == [(0, "RANK"), (1, "RANK"), (2, "RANK"), (None, None)]
-    larger = _ranked("all.sqlite", 9, 3, "NCCL", 8)
-    assert _told_ranks(pairs[0], larger) == [(0, "RANK"), (3, "NCCL")]
+    assert _told_ranks(pairs[0], _ranked("all.sqlite", 9, 3, "NCCL", 8)) == [(0, "RANK"), (3, "NCCL")]
 
 
 @pytest.mark.parametrize(
@@ -688,9 +685,7 @@ def test_two_runs_at_one_time_are_divided() -> None:
     second = [_rank(rank, pid=20 + rank, start_ns=NS // 2) for rank in (0, 1, 2)]
     assert [*_strangers(*first, *second)] == [0, 1]
     assert [*_strangers(*second, *first)] == [3, 4]
-    third = _rank(3, pid=13)
-    whole = _strangers(*first, third, _rank(4, pid=14), *second)
-    assert whole[6] == (
+    assert _strangers(*first, _rank(3, pid=13), _rank(4, pid=14), *second)[6] == (
         "`r0-10.sqlite` and `r0-20.sqlite` are both rank 0 at one time, and `r2-22.sqlite` began with the second:"
         " not of one run"
     )
@@ -776,11 +771,9 @@ def test_every_place_is_one_ranks(sizes: dict[str, int], order: list[str]) -> No
 
 
 def test_megatron_counts_tensors_first_and_the_pipeline_last() -> None:
-    layout = parse_layout("pp=2,tp=2,dp=2")
-    places = locate_ranks(pl.Series([0, 1, 2, 3, 4, 7]), layout)
-    assert places.select("tp", "dp", "pp").rows() == [
-        *((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1))
-    ]
+    assert locate_ranks(pl.Series([0, 1, 2, 3, 4, 7]), parse_layout("pp=2,tp=2,dp=2")).select(
+        "tp", "dp", "pp"
+    ).rows() == [*((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1))]
     assert parse_layout("TP=2, pp=2 ,order=pp-tp") == Layout(pp=2, tp=2, order=("pp", "tp"))
 
 

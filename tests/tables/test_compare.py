@@ -53,14 +53,6 @@ def compare_trainings(a: Training, b: Training) -> dict[str, pl.DataFrame]:
     return {name: table.build(*samples) for name, table in TABLES.items()}
 
 
-def verdict(
-    frames: dict[str, pl.DataFrame], name: str, subject: str, *, stage: int | None = None, unit: str = "ns"
-) -> str:
-    same_stage = pl.col("stage").eq_missing(pl.lit(stage, pl.Int64))
-    found = frames[name].filter(same_stage, pl.col("subject") == subject, pl.col("unit") == unit)
-    return str(found["verdict"].item())
-
-
 def with_kernels(training: Training, kernels: dict[str, tuple[int, int]], scatter: int = 0) -> Training:
     """Add kernels by name, (count, total) on each lane in each step."""
     lanes = training.steps.select("lane", "step")
@@ -104,7 +96,9 @@ def test_one_stalled_step_of_few_is_beyond_the_noise_of_the_others(steps: int) -
         for seed, stall in ((1, ""), (2, ""), (3, " --stall 11=30"))
     ]
     for a, b, expected in ((0, 2, "slower"), (2, 0, "faster"), (0, 1, "same")):
-        assert verdict(compare_trainings(runs[a], runs[b]), "steps", "longest_step") == expected
+        table = compare_trainings(runs[a], runs[b])["steps"]
+        longest = table.filter(pl.col("stage").is_null(), subject="longest_step", unit="ns")
+        assert longest["verdict"].item() == expected
 
 
 def test_kernels_are_matched_by_name() -> None:
@@ -402,8 +396,7 @@ FACTS = RunFacts(
 
 
 def differing(b: RunFacts, **options: list[str]) -> dict[str, tuple[str | None, str | None, str]]:
-    table = compare_facts(FACTS, b, allowed=options.get("allowed", ()))
-    rows = table.filter(pl.col("effect") != "same")
+    rows = compare_facts(FACTS, b, allowed=options.get("allowed", ())).filter(pl.col("effect") != "same")
     assert rows["meaning"].null_count() == 0, "each difference has its reason"
     return {
         fact: (a, b, effect) for fact, a, b, effect in rows.select("fact", "a", "b", "effect").iter_rows()
@@ -485,10 +478,9 @@ def row(
 
 
 def comparison(*rows: dict[str, object]) -> dict[str, pl.DataFrame]:
-    empty = COMPARISON.to_frame()
     return {
         "steps": pl.DataFrame(list(rows), schema=COMPARISON),
-        **dict.fromkeys(("bubbles", "stages", "kinds", "kernels"), empty),
+        **dict.fromkeys(("bubbles", "stages", "kinds", "kernels"), COMPARISON.to_frame()),
     }
 
 

@@ -12,9 +12,6 @@ from nsys_pp.tables.critical_path import find_critical_path
 from nsys_pp.tables.training import build_critical_table, build_path_table
 from tests.training.expected_training import Row, build_small_training, simulate_training
 
-SCHEDULES = ["", "--schedule gpipe", "--schedule interleaved", "--schedule zb-h1"]
-DUALPIPEV = "--schedule dualpipev --micro-batches 8"
-
 
 def path_of(training: Training) -> list[tuple[object, ...]]:
     return find_critical_path(training).select("lane", "cause", "kind", "start_ns", "end_ns").rows()
@@ -136,13 +133,22 @@ def test_lanes_that_wait_for_each_other_do_not_loop() -> None:
         ]
     )
     segments = path_of(training)
-    assert segments[0][3] == 0
-    assert segments[-1][4] == 30
+    assert (segments[0][3], segments[-1][4]) == (0, 30)
     assert [one[1] for one in segments] == ["compute", "message_wait", "compute"]
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("options", [*SCHEDULES, DUALPIPEV, "--slow-rank 5=1.2"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--schedule gpipe",
+        "--schedule interleaved",
+        "--schedule zb-h1",
+        "--schedule dualpipev --micro-batches 8",
+        "--slow-rank 5=1.2",
+    ],
+)
 def test_the_path_tiles_every_simulated_step(options: str) -> None:
     training = simulate_training(options)
     assert_tiles(training)
@@ -244,8 +250,7 @@ def test_work_on_the_path_has_the_role_of_its_job() -> None:
     assert build_critical_table(training)["role"].null_count() == len(build_critical_table(training))
     roles = ["reference", "actor", "actor"]
     of_roles = replace(training, jobs=training.jobs.with_columns(role=pl.Series(roles)))
-    path = build_path_table(of_roles).select("kind", "role", "end_ns")
-    assert path.drop_nulls("kind").rows() == [
+    assert build_path_table(of_roles).select("kind", "role", "end_ns").drop_nulls("kind").rows() == [
         ("forward", "reference", 10),
         ("forward", "actor", 20),
         ("backward", "actor", 50),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 import nsys_pp
-from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.tables.text import ShownTable, arrange_table
 from nsys_pp.tables.registry import PADDLE_TABLES
@@ -21,18 +20,16 @@ def percent(fraction: float) -> float:
 
 def test_overview_has_the_ratios_of_the_sample() -> None:
     host = {"span": T, "cuda": 855_511, "operator": 188_311}
-    gpu = {"kernel_ns": 492_490, "memcpy_ns": 361_726, "communication_ns": 236_313}
     summary = make_summary(
         host_times=[
             {"activity": name, "count": 1, "union_ns": time_ns, "total_ns": time_ns}
             for name, time_ns in host.items()
         ],
-        gpu_times=[_gpu_times(**gpu)],
+        gpu_times=[_gpu_times(kernel_ns=492_490, memcpy_ns=361_726, communication_ns=236_313)],
     )
-    table = build("overview", summary)
     shown = {
         (side, activity): percent(share)
-        for side, share, activity in table.select("side", "fraction", "activity").rows()
+        for side, share, activity in build("overview", summary).select("side", "fraction", "activity").rows()
     }
     of_cpu = {("CPU", "span"): 100, ("CPU", "CUDA calls"): 46.02, ("CPU", "operators"): 10.13}
     of_gpu = {("GPU", "kernels"): 26.49, ("GPU", "copies"): 19.46, ("GPU", "communication"): 12.71}
@@ -52,7 +49,8 @@ def test_others_of_the_model_are_what_the_phases_leave() -> None:
     assert T - phases["jobs"][0] == 1_687_048
     summary = make_summary(
         item_aggregates=[
-            {"step": 1, "item": "phase", "measure": measure, "name": name, "values": _four(total)}
+            {"step": 1, "item": "phase", "measure": measure, "name": name}
+            | {"values": [total // 4] * 3 + [total - 3 * (total // 4)]}  # four calls
             for name, sides in phases.items()
             for measure, total in zip(("host", "gpu"), sides, strict=True)
             if total is not None
@@ -68,8 +66,7 @@ def test_others_of_the_model_are_what_the_phases_leave() -> None:
         "  outside phases",
     ]
     others = table.row(-1, named=True)
-    assert others["host_total_ns"] == 1_687_048
-    assert others["gpu_total_ns"] == 240_027
+    assert (others["host_total_ns"], others["gpu_total_ns"]) == (1_687_048, 240_027)
     assert percent(others["gpu_fraction"]) == 48.74
     assert [others[name] for name in ("count", "host_mean_ns", "gpu_max_ns")] == [None, None, None]
     step = table.row(0, named=True)
@@ -77,7 +74,23 @@ def test_others_of_the_model_are_what_the_phases_leave() -> None:
 
 
 def test_operators_have_the_ratios_of_the_sample() -> None:
-    table = build("operators", _operators())
+    rows = [  # name, inner, kernel, on the CPU, on the GPU
+        ("matmul", None, None, 66_337, 162_987),
+        ("matmul", "inner", None, 26_268, 66_118),
+        ("matmul", "inner", "kernel", None, 19_935),
+        ("add", None, None, 60_987, None),
+        ("mul", None, None, 60_987, None),
+    ]
+    summary = make_summary(
+        item_aggregates=[
+            {"item": "operator", "measure": measure, "values": [value]}
+            | {"name": name, "inner": inner, "kernel": kernel}
+            for name, inner, kernel, *sides in rows
+            for measure, value in zip(("host", "gpu"), sides, strict=True)
+            if value is not None
+        ]
+    )
+    table = build("operators", summary)
     assert table["name"].to_list() == ["matmul", "  inner", "    kernel", "add", "mul"]
     matmul, inner, kernel, *_ = table.iter_rows(named=True)
     assert percent(inner["host_fraction"]) == 39.60
@@ -109,11 +122,6 @@ def test_distribution_as_paddle_counts_is_of_the_steps_on_the_cpu(has_steps: boo
     assert table["fraction"].to_list() == [1, 300_000 / T, 256_177 / T, 40_000 / T]
 
 
-def _four(total: int) -> list[int]:
-    """Four calls that take so long together."""
-    return [total // 4, total // 4, total // 4, total - 3 * (total // 4)]
-
-
 def _gpu_times(**times: int) -> dict[str, int]:
     names = (
         "busy_ns",
@@ -127,31 +135,6 @@ def _gpu_times(**times: int) -> dict[str, int]:
     )
     more = ("any_communication_ns", "any_overlap_ns")
     return {"span_ns": T, **dict.fromkeys((*names, *more), 0), **times}
-
-
-def _operators(inner_gpu: int = 66_118) -> Summary:
-    rows = [  # name, inner, kernel, on the CPU, on the GPU
-        ("matmul", None, None, 66_337, 162_987),
-        ("matmul", "inner", None, 26_268, inner_gpu),
-        ("matmul", "inner", "kernel", None, 19_935),
-        ("add", None, None, 60_987, None),
-        ("mul", None, None, 60_987, None),
-    ]
-    return make_summary(
-        item_aggregates=[
-            {
-                "item": "operator",
-                "measure": measure,
-                "name": name,
-                "inner": inner,
-                "kernel": kernel,
-                "values": [value],
-            }
-            for name, inner, kernel, *sides in rows
-            for measure, value in zip(("host", "gpu"), sides, strict=True)
-            if value is not None
-        ]
-    )
 
 
 CELL = "Total / Avg / Max / Min / Ratio(%)"
@@ -193,9 +176,8 @@ def test_titles_and_columns_are_those_of_paddle(summary: nsys_pp.SummaryResult, 
 
 
 def test_a_cell_holds_five_values_with_two_decimals(summary: nsys_pp.SummaryResult) -> None:
-    frame = summary.tables["kernels"]
     for row, (name, calls, cell) in zip(
-        frame.iter_rows(named=True), rows_of(shown(summary, "kernels")), strict=True
+        summary.tables["kernels"].iter_rows(named=True), rows_of(shown(summary, "kernels")), strict=True
     ):
         times = (row["total_ns"], row["mean_ns"], row["max_ns"], row["min_ns"])
         values = [float(value) for value in cell.split(" / ")]
@@ -224,6 +206,5 @@ def test_each_gpu_has_a_row_for_its_process(summary: nsys_pp.SummaryResult) -> N
     for (process, _), (gpu, ratio), row in zip(
         rows[::2], rows[1::2], summary.tables["device"].iter_rows(named=True), strict=True
     ):
-        assert process == f"CPU(Process) of {row['label']}"
-        assert gpu == f"GPU of {row['label']}"
+        assert (process, gpu) == (f"CPU(Process) of {row['label']}", f"GPU of {row['label']}")
         assert float(ratio) == pytest.approx(100 * row["kernel_fraction"], abs=0.00501)

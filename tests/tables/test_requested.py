@@ -58,8 +58,7 @@ STATES = st.lists(
 def build_from(tables: dict[str, list[Row]], need: frozenset[Group]) -> Report:
     """Write the tables of an export, and build its report."""
     with TemporaryDirectory() as folder:
-        path = write_export(Path(folder) / "report.sqlite", tables)
-        return build_report(read_report(path, need=need))
+        return build_report(read_report(write_export(Path(folder) / "report.sqlite", tables), need=need))
 
 
 def states_of(drawn: list[tuple[int, int, str]]) -> list[tuple[int, str, int, int]]:
@@ -152,8 +151,7 @@ def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(
     tables = nsys_pp.pipeline(folder).tables(["metrics", "step_metrics"])
     table, whole = tables["metrics"], tables["step_metrics"]
     means = dict(table.filter(group="jobs", lane_count=4).select("item", "mean").iter_rows())
-    assert means["forward"] == pytest.approx(61, abs=0.5)
-    assert means["backward"] == pytest.approx(48, abs=0.5)
+    assert (means["forward"], means["backward"]) == (pytest.approx(61, abs=0.5), pytest.approx(48, abs=0.5))
     waits = table.filter(group="bubbles", item="message_wait").row(0, named=True)
     assert waits["mean"] < 15  # few waits are inside a job
     assert table["metric"].unique().to_list() == ["Tensor Active [Throughput %]"]
@@ -308,26 +306,24 @@ def test_times_are_those_of_the_definition(
     spans: list[tuple[int, int, int, bool]], drawn: list[tuple[int, int]]
 ) -> None:
     steps = [(PROCESS, 0, number, *span) for number, span in enumerate(place_after_gaps(drawn))]
-    rows = [
-        overhead(start, start + length, name, THREAD if launches else THREAD + 1)
-        for start, length, name, launches in spans
-    ]
     tables: dict[str, list[Row]] = {
         "StringIds": strings(*NAMES),
         "CUPTI_ACTIVITY_KIND_RUNTIME": [call(0, 1, 1, nameId=3)],
         "CUPTI_ACTIVITY_KIND_KERNEL": [op(2, 3, 1, shortName=4, demangledName=4)],
-        "PROFILER_OVERHEAD": rows,
+        "PROFILER_OVERHEAD": [
+            overhead(start, start + length, name, THREAD if launches else THREAD + 1)
+            for start, length, name, launches in spans
+        ],
     }
     report = build_from(tables, frozenset({"ops", "os_calls"}))
     columns = ("process_key", "device_id", "step", "start_ns", "end_ns")
     frame = pl.DataFrame([dict(zip(columns, step, strict=True)) for step in steps], schema=STEP_SCHEMA)
     launches = match_launches(report.api_calls, report.gpu_ops)
-    ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
     sums = sum_overheads(
         report.overheads,
         frame,
         waits=WAITS.to_frame(),
-        ops=ops,
+        ops=LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches),
     )
     found = {
         (row["step"], row["name"]): (row["time_ns"], row["step_ns"]) for row in sums.iter_rows(named=True)
@@ -370,8 +366,7 @@ def test_the_table_has_the_share_of_a_step(tmp_path: Path) -> None:
     }
     path = write_export(tmp_path / "report.sqlite", tables)
     table = run_command("pipeline", path, "--table", "overhead", "--format", "csv").stdout.splitlines()
-    header = table[0].split(",")
-    row = dict(zip(header, table[1].split(","), strict=True))
+    row = dict(zip(table[0].split(","), table[1].split(","), strict=True))
     assert (row["name"], row["time_ns"], row["is_of_profiler"]) == ("", "27", "true")
     assert float(row["fraction"]) == pytest.approx(27 / 1770, rel=1e-3)  # one step, of 1770 ns
     assert len(table) == 3
@@ -621,8 +616,7 @@ def add_clocks(folder: Path, result: PipelineResult, low: dict[int, set[int] | N
                 for step, start, _ in steps
             }
             rows += [(time, kind, 0, value * 1_000_000) for time, value in edges.items()]
-        path = folder / recorded.path.relative_to(PIPELINE)
-        with closing(sqlite3.connect(path)) as connection, connection:
+        with closing(sqlite3.connect(folder / recorded.path.relative_to(PIPELINE))) as connection, connection:
             connection.executescript(DDL)
             connection.executemany("INSERT INTO GPU_METRICS VALUES (?, ?, ?, ?)", sorted(rows))
             kinds = {row[1] for row in rows}

@@ -100,8 +100,7 @@ def test_a_link_within_its_bound_is_not_slow() -> None:
         bounded = replace(training, transfers=training.transfers.with_columns(bound_ns=bound))
         return build_link_table(bounded).filter(sender=2, receiver=4)["is_slow"].to_list()
 
-    bounds = (excess // 2 - 1, excess // 2 + 1, None)
-    assert [links(bound) for bound in bounds] == [[True], [False], [False]]
+    assert [links(bound) for bound in (excess // 2 - 1, excess // 2 + 1, None)] == [[True], [False], [False]]
 
 
 def test_few_messages_must_exceed_each_limit_twofold() -> None:

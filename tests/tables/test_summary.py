@@ -220,10 +220,9 @@ def test_the_model_leaves_out_phases_of_processes_whose_steps_have_no_time_on_th
 
 def test_operators_stand_above_their_kernels_and_these_above_inner_operators() -> None:
     def operator(name: str, host: int | None, gpu: int, **levels: str) -> list[dict[str, Any]]:
-        sides = {"host": host, "gpu": gpu}
         return [
             _item("operator", name, side, [value], inner=levels.get("inner"), kernel=levels.get("kernel"))
-            for side, value in sides.items()
+            for side, value in {"host": host, "gpu": gpu}.items()
             if value is not None
         ]
 
@@ -427,7 +426,7 @@ def test_families_have_their_kernels_below_them_and_shares_of_tensor_cores() -> 
             _op("CUDA graph 7", [10], kind="graph"),
         ]
     )
-    rows = rows_of(
+    assert rows_of(
         build("families", summary),
         "count",
         "total_ns",
@@ -436,8 +435,7 @@ def test_families_have_their_kernels_below_them_and_shares_of_tensor_cores() -> 
         "tensor_core_unknown_fraction",
         "library",
         "name",
-    )
-    assert rows == [
+    ) == [
         (4, 100, 0.5, 0.5, 0.4, None, "GEMM"),
         (2, 50, 0.25, 1.0, 0.0, "cuBLAS", "  ampere_bf16_s16816gemm_bf16_f2f_nn"),
         (1, 40, 0.2, None, 1.0, "vLLM", "  fused_moe_kernel"),
@@ -501,8 +499,7 @@ def test_without_sums_a_table_is_empty_and_has_its_columns(name: str, by: str) -
         assert table.is_empty()
         own = {column.name: column.dtype for column in TABLES[name].columns}
         of_groups = {column.name: column.dtype for column in GROUP_COLUMNS if column.name in groups}
-        assert table.columns == [*groups, *own]
-        assert dict(table.schema) == {**of_groups, **own}
+        assert (table.columns, dict(table.schema)) == ([*groups, *own], {**of_groups, **own})
 
 
 @settings(deadline=None, max_examples=60)

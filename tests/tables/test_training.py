@@ -45,7 +45,13 @@ from nsys_pp.tables.training import (
 from nsys_pp.training.numbering import describe_cuts
 from tests.draws import count_draws
 from tests.output.large_training import make_large_training
-from tests.training.expected_training import PIPELINE, Row, build_small_training, simulate_training
+from tests.training.expected_training import (
+    PIPELINE,
+    Row,
+    build_small_training,
+    leave_out_events,
+    simulate_training,
+)
 
 
 def cut_training(training: Training, cut: pl.Expr, *, share: float = 0.5) -> Training:
@@ -74,17 +80,8 @@ def cut_training(training: Training, cut: pl.Expr, *, share: float = 0.5) -> Tra
     return replace(training, steps=steps, **recorded)
 
 
-_ENDINGS = ("_ns", "_fraction", "_per_s", "_requests", "_tokens")
-
-
 def build(name: str, training: Training) -> pl.DataFrame:
     return TABLES[name].build(training)
-
-
-def empty(training: Training) -> Training:
-    """Leave out all that happened."""
-    names = ("steps", "jobs", "transfers", "lane_states", "ideal", "kernels")
-    return replace(training, **{name: getattr(training, name).clear() for name in names})
 
 
 @pytest.fixture
@@ -100,16 +97,16 @@ def test_a_table_has_the_columns_it_describes(name: str) -> None:
     assert all(column.meaning for column in table.columns)
     # the truth has neither kernels, calls, nor batches, nor the limits of a capture
     assert full.is_empty() == name.endswith(("families", "gaps", "iterations", "coverage"))
-    nothing = table.build(empty(simulate_training()))
-    assert nothing.schema == full.schema
-    assert nothing.height == (1 if name == "schedule" else 0)
+    nothing = table.build(leave_out_events(simulate_training()))
+    assert (nothing.schema, nothing.height) == (full.schema, 1 if name == "schedule" else 0)
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_units_are_in_the_names(name: str) -> None:
     for column, dtype in build(name, simulate_training()).schema.items():
         if dtype.is_float():
-            assert column.endswith(_ENDINGS) or column == "fraction", column
+            endings = ("_ns", "_fraction", "_per_s", "_requests", "_tokens")
+            assert column.endswith(endings) or column == "fraction", column
 
 
 @given(
@@ -187,20 +184,19 @@ def test_kinds_are_those_of_the_jobs(training: Training) -> None:
     )
     compute = first["compute_end_ns"] - first["compute_start_ns"]
     row = kinds.filter(stage=0, kind="forward").row(0, named=True)
-    assert (row["median_ns"], row["min_ns"], row["max_ns"]) == (
+    assert (row["median_ns"], row["min_ns"], row["max_ns"], row["total_ns"]) == (
         compute.median(),
         compute.min(),
         compute.max(),
+        compute.sum(),
     )
-    assert row["total_ns"] == compute.sum()
 
 
 def test_the_ideal_bubble_is_what_lanes_do_not_spend_in_jobs(training: Training) -> None:
     jobs = training.jobs.filter(pl.col("lane") < 2).group_by("lane", "step", maintain_order=True).first()
     length = pl.when(pl.col("lane") == 0).then(30).otherwise(10)
     ideal = conform(jobs.with_columns(start_ns=pl.lit(0), end_ns=length), IDEAL)
-    lanes = build("lanes", replace(training, ideal=ideal))
-    assert lanes["ideal_bubble_ns"].to_list() == [0, 20, *[None] * 6]
+    assert build("lanes", replace(training, ideal=ideal))["ideal_bubble_ns"].to_list() == [0, 20, *[None] * 6]
     steps = build("steps", replace(training, ideal=ideal))
     assert steps["ideal_bubble_fraction"].to_list() == pytest.approx([20 / 60] * 4)
 
@@ -335,9 +331,6 @@ _CUTS: dict[str, pl.Expr] = {
 }
 
 
-WORK = Work(flops=1e12, formula="", data_type="bf16", gpus=("NVIDIA H100 80GB HBM3",) * 8, gpu_count=8)
-
-
 @pytest.fixture(params=_CUTS)
 def cut(request: pytest.FixtureRequest) -> tuple[str, Training, Training]:
     training = simulate_training("--steps 2 --micro-batches 4 --dp 2 --jitter 0.01")
@@ -399,10 +392,11 @@ def test_a_run_of_cut_steps_has_a_note(cut: tuple[str, Training, Training]) -> N
 
 def test_a_part_of_a_step_has_no_utilisation(cut: tuple[str, Training, Training]) -> None:
     name, _, training = cut
-    table = UTILISATION_TABLE.build(training, WORK)
+    gpus = ("NVIDIA H100 80GB HBM3",) * 8
+    work = Work(flops=1e12, formula="", data_type="bf16", gpus=gpus, gpu_count=8)
+    table = UTILISATION_TABLE.build(training, work)
     assert table["step"].to_list() == ([11] if name == "one step" else [10, 11])
-    is_known = name in ("none", "one step")
-    assert table["mfu_fraction"].is_not_null().to_list() == [is_known] * len(table)
+    assert table["mfu_fraction"].is_not_null().to_list() == [name in ("none", "one step")] * len(table)
 
 
 def test_a_micro_batch_without_its_forward_is_not_compared() -> None:

@@ -32,7 +32,7 @@ from nsys_pp.tables.verdict import (
 )
 from nsys_pp.tables.words import format_time
 from tests.sql import add_rows, edit, select
-from tests.training.expected_training import simulate_training
+from tests.training.expected_training import leave_out_events, simulate_training
 
 _RUN = "--pp 2 --steps 6 --micro-batches 4 --jitter 0.01 --layers 2 --no-truth"
 
@@ -238,11 +238,10 @@ def test_flushes_while_gpus_compute_are_no_finding(tmp_path: Path) -> None:
         add_overheads(path, [Overhead(start, end, thread) for start, end in rows])
     result = nsys_pp.pipeline(folder)
     assert "profiler" not in [found.kind for found in result.verdict.findings]
-    before = list_bubbles(
+    assert list_bubbles(
         nsys_pp.PipelineResult(training=training, run=result.run, skipped=result.skipped),
         "host",
-    )
-    assert before - list_bubbles(result, "host") == list_bubbles(result, "profiler")
+    ) - list_bubbles(result, "host") == list_bubbles(result, "profiler")
     assert len(result.tables(["overhead"])["overhead"])
 
 
@@ -413,9 +412,7 @@ def test_there_are_at_most_five_lines_by_descending_gain() -> None:
 
 
 def test_a_training_in_which_nothing_happened_has_no_findings() -> None:
-    training = simulate_training(_HEALTHY)
-    names = ("steps", "jobs", "transfers", "lane_states", "ideal", "kernels")
-    empty: Training = replace(training, **{each: getattr(training, each).clear() for each in names})
+    empty = leave_out_events(simulate_training(_HEALTHY))
     found = build_verdict(empty)
     assert {finding.kind for finding in found.findings} <= {"clocks", "none"}
     assert found.lines[0].startswith("No finding in the capture, ")

@@ -51,12 +51,11 @@ def assert_overview_is_drawn(importer: Importer, report: Path) -> None:
         for name, owner, ts, value in importer.query(None, COUNTERS).iter_rows()
         if name != "GPU busy"
     )
-    expected = Counter(
+    assert drawn == Counter(
         (metric.name, "system" if metric.process_key is None else metric.gpu, time + offset_ns(built), value)
         for metric in summarise_metrics(built.sampled_metrics)
         for time, value in metric.samples.iter_rows()
     )
-    assert drawn == expected
     assert {name.removeprefix("GPU 1: ").removesuffix(" (mean)") for name, *_ in drawn} == OF_OVERVIEW
     assert max(Counter((name, owner) for name, owner, *_ in drawn).values()) <= MOST_WINDOWS + 2
     assert_no_errors(importer)
@@ -98,8 +97,7 @@ def test_means_are_those_of_the_definition(drawn: list[tuple[int, int]], repeats
             values.append((time, float(value)))
     found = average(pl.DataFrame(values, schema=METRIC_VALUES, orient="row"))
     last, last_value = values[-1]
-    assert found["time_ns"][0] == values[0][0]
-    assert found["value"][-1] == last_value
+    assert (found["time_ns"][0], found["value"][-1]) == (values[0][0], last_value)
     assert len(found) <= MOST_WINDOWS + 2
     assert (found["value"].diff().drop_nulls() != 0).all()
     if len(values) <= MOST_WINDOWS:
@@ -160,8 +158,7 @@ def test_metrics_of_a_gpu_are_on_its_row_if_another_report_has_them(
     assert_no_errors(importer)
     owners = {(name, gpu) for name, gpu, *_ in counters.iter_rows() if name != "GPU busy"}
     first = {(f"{name} (mean)", "rank 0 · GPU 0") for name in OF_OVERVIEW}
-    second = {(f"GPU 1: {name} (mean)", "rank 1 · GPU 1") for name in OF_OVERVIEW}
-    assert owners == first | second
+    assert owners == first | {(f"GPU 1: {name} (mean)", "rank 1 · GPU 1") for name in OF_OVERVIEW}
     nsys_pp.extract([tmp_path / "run"], tmp_path / "parts")
     of_parts = nsys_pp.merge([tmp_path / "parts"], tmp_path / "parts.pftrace").output
     assert len(of_parts.read_bytes()) == pytest.approx(len(trace.read_bytes()), rel=0.01)
@@ -278,8 +275,7 @@ def add_layout(path: Path, layout: str) -> Path:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     written = {}
     for layout in LAYOUTS:
-        folder = tmp_path_factory.mktemp("layout")
-        path = write_bulk_report(folder / "report.sqlite", kernels=500, ranges=200)
+        path = write_bulk_report(tmp_path_factory.mktemp("layout") / "report.sqlite", kernels=500, ranges=200)
         written[layout] = add_layout(path, layout)
     return written
 
@@ -290,12 +286,11 @@ def test_samples_are_those_that_were_written(layout: str, reports: dict[str, Pat
     found = {(metric.gpu, metric.metric): metric.samples.rows() for metric in report.sampled_metrics}
     for gpu in (0, 1):
         for at, name in enumerate(LAYOUT_METRICS):
-            expected = [
+            assert found[f"GPU {gpu}", name] == [
                 (time, values[at] / (1e6 if at == 0 else 1))
                 for time, of_gpu, values in list_samples()
                 if of_gpu == gpu
-            ]
-            assert found[f"GPU {gpu}", name] == expected, (gpu, name)
+            ], (gpu, name)
     assert len(found) == 2 * len(LAYOUT_METRICS)
 
 

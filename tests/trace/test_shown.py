@@ -286,16 +286,15 @@ def write_events(path: Path, waits: int) -> Path:
     """Write a report of one record of an event, and of many calls that wait for it."""
     calls = [call(10 * at, 10 * at + 5, at, nameId=0 if at == 0 else 1) for at in range(waits + 1)]
     own = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": PROCESS, "eventId": 3}
-    syncs = [
-        {"start": 10 * at, "end": 10 * at + 5, "correlationId": at, "syncType": 2, **own}
-        for at in range(1, waits + 1)
-    ]
     return write_export(
         path,
         {
             "StringIds": strings("cudaEventRecord", "cudaStreamWaitEvent"),
             "CUPTI_ACTIVITY_KIND_RUNTIME": calls,
-            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": syncs,
+            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": [
+                {"start": 10 * at, "end": 10 * at + 5, "correlationId": at, "syncType": 2, **own}
+                for at in range(1, waits + 1)
+            ],
             "CUPTI_ACTIVITY_KIND_CUDA_EVENT": [{"correlationId": 0, **own}],
         },
     )
@@ -313,8 +312,7 @@ def test_several_calls_wait_for_one_record(ending: str, importer: Importer, tmp_
         sorted((names[begin], names[end]) for begin, end in flows)
         == [("cudaEventRecord", "cudaStreamWaitEvent")] * 3
     )
-    assert len({begin for begin, _ in flows}) == 1
-    assert len({end for _, end in flows}) == 3
+    assert (len({begin for begin, _ in flows}), len({end for _, end in flows})) == (1, 3)
 
 
 def test_waits_without_an_arrow_are_counted(importer: Importer, tmp_path: Path, trace: Path) -> None:

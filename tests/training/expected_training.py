@@ -94,6 +94,12 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
     )
 
 
+def leave_out_events(training: Training) -> Training:
+    """Leave out all that happened."""
+    names = ("steps", "jobs", "transfers", "lane_states", "ideal", "kernels")
+    return replace(training, **{name: getattr(training, name).clear() for name in names})
+
+
 def _list_anchors(transfers: pl.DataFrame) -> pl.DataFrame:
     """List the kernels of messages, those of each link in a channel of their own."""
     sides = [
@@ -152,11 +158,6 @@ def expected_jobs(jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
     ).select("rank", "start_ns", "backward_micro_batch", "backward_chunk")
     named = whole.join(found, on=["rank", "start_ns"], how="left").sort("lane", "start_ns")
     duration = pl.col("end_ns") - pl.col("start_ns")
-    label = (
-        pl.when(pl.col("backward_micro_batch").is_not_null())
-        .then(pl.format("{}F+{}B", "micro_batch", "backward_micro_batch"))
-        .otherwise(pl.col("micro_batch").cast(pl.String))
-    )
     return conform(
         named.with_columns(
             job=pl.int_range(pl.len()),
@@ -167,7 +168,9 @@ def expected_jobs(jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
             is_inferred=pl.lit(False),
             confidence=pl.lit(None),
             phase=pl.lit(None),
-            label=label,
+            label=pl.when(pl.col("backward_micro_batch").is_not_null())
+            .then(pl.format("{}F+{}B", "micro_batch", "backward_micro_batch"))
+            .otherwise(pl.col("micro_batch").cast(pl.String)),
             name=pl.format("{}_{}", "kind", "micro_batch"),
             role=pl.lit(None),
             range_id=pl.int_range(pl.len()),
@@ -210,10 +213,9 @@ def expected_transfers(messages: pl.DataFrame, of_rank: dict[int, int]) -> pl.Da
 def expected_lane_states(causes: pl.DataFrame, jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
     lane = pl.col("rank").replace_strict(of_rank, return_dtype=pl.UInt32)
     is_backward = pl.col("kind").is_in(["backward", "forward_backward"])
-    is_forward = pl.col("kind").is_in(["forward", "forward_backward"])
     edges = jobs.group_by("lane", "step").agg(
         first_backward_ns=pl.col("start_ns").filter(is_backward).min(),
-        last_forward_ns=pl.col("end_ns").filter(is_forward).max(),
+        last_forward_ns=pl.col("end_ns").filter(pl.col("kind").is_in(["forward", "forward_backward"])).max(),
     )
     located = (
         causes.with_columns(
@@ -267,9 +269,8 @@ def simulate_training(text: str = "") -> Training:
 def simulate_truth(folder: Path, text: str) -> str:
     """Write the truth of a simulated run into `folder`, without reports; return its schedule."""
     chosen = options.build_parser().parse_args([str(folder), *text.split()])
-    workers = train(options.build_training(chosen), seed=chosen.seed)
     recordings = build_recordings(
-        workers,
+        train(options.build_training(chosen), seed=chosen.seed),
         folder,
         site=options.build_site(chosen),
         errors=options.build_clock_errors(chosen),
@@ -295,13 +296,6 @@ def build_small_training(rows: Sequence[Row], jobs: Sequence[tuple[int, str, int
     lanes = pl.DataFrame(
         [{"lane": lane, "stage": lane} for lane in sorted({row[0] for row in rows})], schema=LANES
     )
-    run = pl.DataFrame(
-        [
-            {"job": at, "lane": lane, "kind": kind, "compute_start_ns": start, "compute_end_ns": end}
-            for at, (lane, kind, start, end) in enumerate(jobs)
-        ],
-        schema=RUN_JOBS,
-    )
     return replace(
         simulate_training(),
         lanes=lanes,
@@ -309,7 +303,13 @@ def build_small_training(rows: Sequence[Row], jobs: Sequence[tuple[int, str, int
         cover=COVER.to_frame(),
         coverage=COVERAGE.to_frame(),
         steps=conform(steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS),
-        jobs=run,
+        jobs=pl.DataFrame(
+            [
+                {"job": at, "lane": lane, "kind": kind, "compute_start_ns": start, "compute_end_ns": end}
+                for at, (lane, kind, start, end) in enumerate(jobs)
+            ],
+            schema=RUN_JOBS,
+        ),
         zero_ns=0,
     )
 

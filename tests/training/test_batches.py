@@ -64,8 +64,7 @@ def steps_of(*spans: tuple[int, int]) -> pl.DataFrame:
 @pytest.mark.parametrize(("name", "kind", "counts"), NAMES)
 def test_names_tell_kinds_and_counts(name: str, kind: str | None, counts: tuple[int | None, ...]) -> None:
     ranges = ranges_of(name)
-    step_ranges = name_steps(ranges, choose_rules(ranges))
-    batches = class_batches(step_ranges, steps_of((0, 9)))
+    batches = class_batches(name_steps(ranges, choose_rules(ranges)), steps_of((0, 9)))
     assert batches.select("kind", *BATCH_COUNTS).row(0) == (kind, *counts)
 
 
@@ -78,11 +77,6 @@ def test_ranges_inside_a_step_have_what_it_lacks() -> None:
     batches = class_batches(step_ranges, steps_of((0, 28), (28, 29)))
     assert batches["kind"].to_list() == ["decode", None]
     assert batches["generation_requests"].to_list() == [7, None]
-
-
-def test_rollouts_of_a_training_stay_jobs() -> None:
-    names = ("vllm_genertion_worker/generate", "megatron_policy_worker/train", "execute_new_0_cached_5")
-    assert choose_rules(ranges_of(*names)).name == "rl"
 
 
 def test_parallel_instances_are_not_widened() -> None:
@@ -129,8 +123,7 @@ def test_batches_are_those_of_the_truth(engine: str, seed: int, tmp_path: Path) 
             )
         error = (batches["gap_ns"] - expected["gap_ns"]).abs()
         assert (error <= (_GAP_SHARE * expected["gap_ns"]).clip(lower_bound=_GAP_NS)).all()
-        activities = batches.select(HOST_ACTIVITY_COLUMNS)
-        assert activities.sum_horizontal().to_list() == batches["gap_ns"].to_list()
+        assert batches.select(HOST_ACTIVITY_COLUMNS).sum_horizontal().to_list() == batches["gap_ns"].to_list()
         most = _ACTIVITY_SHARE * sum(batches["gap_ns"])
         for column in HOST_ACTIVITY_COLUMNS:
             assert abs(sum(batches[column]) - sum(expected[column])) <= most, column

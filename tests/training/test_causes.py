@@ -93,8 +93,7 @@ def test_bubbles_by_position_and_cause_equal_the_truth_to_the_nanosecond(
 
 
 def test_a_wait_names_the_lane_that_came_last(tmp_path: Path) -> None:
-    run = record_run(tmp_path, "--schedule gpipe")
-    waits = lane_states_of(run).filter(pl.col("cause") == "message_wait")
+    waits = lane_states_of(record_run(tmp_path, "--schedule gpipe")).filter(pl.col("cause") == "message_wait")
     own = waits.group_by("lane", "step", maintain_order=True).agg(
         first=pl.col("waits_for").first().cast(pl.Int64), last=pl.col("waits_for").last().cast(pl.Int64)
     )
@@ -142,9 +141,8 @@ def states_of(
     data: list[tuple[int, int, int]],
     bound: int | None = 0,
 ) -> pl.DataFrame:
-    columns = ("lane", *CLOCK)
     lanes = pl.DataFrame({"lane": [0, 1], "clock": [0, 1], "clock_group": 0, "bound_ns": bound}).cast(
-        {name: LANES[name] for name in columns}
+        {name: LANES[name] for name in ("lane", *CLOCK)}
     )
     loads = {"lane": pl.UInt32, "host_start_ns": pl.Int64, "host_end_ns": pl.Int64}
     return build_lane_states(
@@ -320,10 +318,9 @@ def test_buckets_that_follow_each_other_soon_are_of_all_machines() -> None:
     needed = anchors.filter(lane=0).select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
     late = pl.when(pl.col("lane") == 3).then(pl.col("start_ns") + 30_000).otherwise("start_ns")
     anchors = anchors.with_columns(start_ns=late)
-    found = find_last_members(needed, lanes=build_lanes([28_000, 28_000]), anchors=anchors)
-    assert found.select("need_start_ns", "peer_start_ns", "waits_for").rows() == [
-        (start, start + 30_000, 3) for start in needed["need_start_ns"].sort()
-    ]
+    assert find_last_members(needed, lanes=build_lanes([28_000, 28_000]), anchors=anchors).select(
+        "need_start_ns", "peer_start_ns", "waits_for"
+    ).rows() == [(start, start + 30_000, 3) for start in needed["need_start_ns"].sort()]
 
 
 def _match_in_loops(events: list[tuple[int, int, int]], own: int, ordinal: int, other: int) -> int | None:
@@ -363,11 +360,10 @@ def test_the_last_member_is_that_of_plain_loops() -> None:
                 start = end - chance.randrange(10_000, 250_000)
                 events.append((lane, start, end + late + chance.randrange(3_000)))
         events.sort(key=lambda event: event[1])
-        rows = [{"lane": lane, "start_ns": start, "end_ns": end} for lane, start, end in events]
         anchors = fill_columns(
-            pl.DataFrame(rows).with_columns(
-                kind=pl.lit("collective"), name=pl.lit("AllReduce"), communicator=pl.lit(7)
-            ),
+            pl.DataFrame(
+                [{"lane": lane, "start_ns": start, "end_ns": end} for lane, start, end in events]
+            ).with_columns(kind=pl.lit("collective"), name=pl.lit("AllReduce"), communicator=pl.lit(7)),
             LANE_FRAMES["anchors"],
         )
         lanes = build_lanes([0, 0]).with_columns(clock=pl.lit(0, pl.UInt32))
@@ -375,8 +371,7 @@ def test_the_last_member_is_that_of_plain_loops() -> None:
         found = find_last_members(needed, lanes=lanes, anchors=anchors)
         expected = []
         for lane in range(4):
-            own = [event for event in events if event[0] == lane]
-            for ordinal, (_, start, end) in enumerate(own):
+            for ordinal, (_, start, end) in enumerate([event for event in events if event[0] == lane]):
                 matched = {
                     other: began
                     for other in range(4)

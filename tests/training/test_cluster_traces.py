@@ -42,14 +42,13 @@ def name_groups() -> pl.Expr:
     sender = pl.when(kind.is_in(["forward-send", "backward-recv"])).then(stage).otherwise(stage - 1)
     of_message = pl.format("{} {} {} {}", kind.str.slice(0, 7), "dp_rank", sender, "seq_id")
     of_stage = pl.format("{} {} {}", kind, stage, "seq_id")
-    of_embedding = pl.format("{} {} {}", kind, "dp_rank", "seq_id")
     return (
         pl.when(kind.str.contains("send|recv"))
         .then(of_message)
         .when(kind.is_in(["params-all-gather", "grads-reduce-scatter"]))
         .then(of_stage)
         .when(kind == "embedding-grads-all-reduce")
-        .then(of_embedding)
+        .then(pl.format("{} {} {}", kind, "dp_rank", "seq_id"))
         .otherwise(pl.format("{} {}", kind, "seq_id"))
     )
 
@@ -74,14 +73,13 @@ class Step:
         }
         frame = pl.DataFrame(states, schema=schema, orient="row").sort("lane", "start_ns")
         absent = {name: pl.lit(None) for name in ("position", "waits_for")}
-        group = name_groups().rank("dense")
         self.graph: Graph = build_graph(
             jobs=RUN_JOBS.to_frame(),
             lane_states=conform(frame.with_columns(step=0, **absent), LANE_STATES),
             kernels=self.messages.with_columns(channel=pl.struct("lane", "optype").rank("dense")).pipe(
                 conform, KERNELS
             ),
-            members=self.messages.select(group=group)
+            members=self.messages.select(group=name_groups().rank("dense"))
             .with_row_index("kernel")
             .with_columns(awaits=True, **{name: pl.lit(None) for name in ("peer", "is_received", "job")})
             .pipe(conform, MEMBERS),
@@ -136,8 +134,7 @@ class Step:
             computes = self.op >= 0
             pieces[computes] = factor[self.op[computes]]
             of_kind = np.array([usual[kind] for kind in self.messages["optype"]])
-            kept = keep(self.messages).to_numpy()
-            kernels = np.where(kept, 1.0, of_kind / np.maximum(self.transfer, 1.0))
+            kernels = np.where(keep(self.messages).to_numpy(), 1.0, of_kind / np.maximum(self.transfer, 1.0))
         return float(self.graph.replay(pieces, kernels).max() - self.graph.origin_ns) / 1e9
 
 
@@ -214,9 +211,8 @@ def test_figures_are_those_that_were_published(name: str) -> None:
     last = trace.steps[0].rows["stage"].max()
     figures["M_W"] = (trace.share(lambda rows: rows["lane"] == worst), published["Mw"]["Mw"])
     figures["M_S"] = (trace.share(lambda rows: rows["stage"] == last), published["Ms"]["Ms"])
-    wrong = {
+    assert not {
         what: (ours, theirs)
         for what, (ours, theirs) in figures.items()
         if abs(ours - theirs) > WITHIN * max(abs(theirs), 0.1)
     }
-    assert not wrong

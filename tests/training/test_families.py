@@ -28,8 +28,7 @@ def _read() -> pl.DataFrame:
 
 def test_every_name_has_the_family_library_and_use_of_tensor_cores_of_its_row() -> None:
     table = _read()
-    rows = classify_kernels(table["name"])
-    classified = rows.select(
+    classified = classify_kernels(table["name"]).select(
         pl.col("name").cast(pl.String),
         pl.col("family").cast(pl.String),
         "library",
@@ -52,8 +51,7 @@ def test_the_table_is_large_and_names_its_sources() -> None:
 
 def test_each_rule_reads_at_least_one_word() -> None:
     """A rule that matches the empty name would match every name."""
-    blank = classify_kernels(pl.Series(["", "_", "kernel"]))
-    assert blank["family"].to_list() == ["unknown"] * 3
+    assert classify_kernels(pl.Series(["", "_", "kernel"]))["family"].to_list() == ["unknown"] * 3
     assert all(rule.pattern for rule in read_rules())
 
 

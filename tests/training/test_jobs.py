@@ -175,8 +175,7 @@ def _find(jobs: list[Job], calls: list[Call]) -> list[str | None]:
         ],
         schema=GPU_OPS,
     )
-    launches = match_launches(api_calls, ops)
-    launched = LaunchedOps(gpu_ops=ops, api_calls=api_calls, launches=launches)
+    launched = LaunchedOps(gpu_ops=ops, api_calls=api_calls, launches=match_launches(api_calls, ops))
     return find_job_kinds(launched, _jobs(jobs)).to_list()
 
 
@@ -185,8 +184,7 @@ def _expect(jobs: list[Job], call: Call) -> str | None:
     thread, at = call
     around = [job for job in jobs if job[2] <= at < job[3]]
     own = [job for job in around if job[0] == thread]
-    other = [job for job in around if job[1] in THREADED_KINDS]
-    chosen = own or other
+    chosen = own or [job for job in around if job[1] in THREADED_KINDS]
     return max(chosen, key=lambda job: (job[2], -job[3]))[1] if chosen else None
 
 

@@ -29,9 +29,6 @@ from tests.training.expected_training import RUNS, STEPS_BY_LANE, fill_columns, 
 _JOBS = build_schema({"report": pl.UInt32, **JOBS})
 
 
-_STEPS = build_schema({"report": pl.UInt32, **STEPS})
-
-
 _KEYS = ("report", "process_key", "device_id")
 
 
@@ -180,7 +177,7 @@ def test_steps_that_are_cut_do_not_count() -> None:
                 for step in (10, 11)
             ]
         ),
-        _STEPS,
+        build_schema({"report": pl.UInt32, **STEPS}),
     )
     lanes, _ = build_lanes(roster_of(training), jobs, steps)
     assert stages(lanes) == true_stages(training)
@@ -314,14 +311,6 @@ def test_a_lane_of_unknown_rank_may_be_the_missing_one(training: Training) -> No
 _KEY_TYPES = {"report": pl.UInt32, "process_key": pl.Int64, "device_id": pl.Int32}
 
 
-_LANES = build_schema({**_KEY_TYPES, "rank": pl.Int64})
-
-
-_FIRST_FORWARDS = build_schema(
-    {**_KEY_TYPES, "step": pl.Int64, "start_ns": pl.Int64, "host_end_ns": pl.Int64}
-)
-
-
 _STEP_NS, _FORWARD_NS, _PAUSE_NS = 10_000, 1_000, 100
 
 
@@ -395,8 +384,11 @@ def find(
                 }
             )
     found = find_stages_of_peers(
-        fill_columns(lanes, _LANES),
-        fill_columns(first_forwards, _FIRST_FORWARDS),
+        fill_columns(lanes, build_schema({**_KEY_TYPES, "rank": pl.Int64})),
+        fill_columns(
+            first_forwards,
+            build_schema({**_KEY_TYPES, "step": pl.Int64, "start_ns": pl.Int64, "host_end_ns": pl.Int64}),
+        ),
         fill_columns(pl.DataFrame(rows, infer_schema_length=None), GATHERED_FRAMES["messages"]),
     )
     return dict(found.select("report", "stage").iter_rows())
@@ -437,8 +429,7 @@ def test_a_grid_of_ranks_has_the_true_stages_or_none(
     groups = [sorted(set(true)).index(stage) for stage in true]
     grid = find_rank_grid(pl.DataFrame({"rank": ranks, "stage": groups}), len(gone))
     if grid is not None:
-        assert grid["stage"].to_list() == true
-        assert grid["stage_count"].unique().to_list() == [count]
+        assert (grid["stage"].to_list(), grid["stage_count"].unique().to_list()) == (true, [count])
     else:
         assert len(gone) > 1 or size < 3  # one missing rank leaves no doubt
 

@@ -267,9 +267,8 @@ def test_names_with_ranks_name_the_peer(options: str, tmp_path: Path) -> None:
     named = run.messages.join(run.lanes.select("lane", rank="stage"), on="lane").with_columns(
         rank="rank_right", peer=pl.col("rank_right") + pl.when(is_onward).then(1).otherwise(-1)
     )
-    lanes = run.lanes.with_columns(stage=pl.lit(None, pl.Int64))
     found, _ = pair_messages(
-        lanes=lanes,
+        lanes=run.lanes.with_columns(stage=pl.lit(None, pl.Int64)),
         messages=hide_names(named.select(run.messages.columns)),
         steps=steps_of(run),
         jobs=RUN_JOBS.to_frame(),
@@ -283,16 +282,14 @@ def test_names_with_ranks_name_the_peer(options: str, tmp_path: Path) -> None:
 def test_two_gpus_that_exchange_with_nobody_else_are_peers(report: str, shared_reports: list[Path]) -> None:
     (path,) = [one for one in shared_reports if one.name.startswith(report)]
     training = nsys_pp.pipeline([path]).training
-    sides = training.transfers.select("sender", "receiver").unique().rows()
-    assert sorted(sides) == [(0, 1), (1, 0)]
+    assert sorted(training.transfers.select("sender", "receiver").unique().rows()) == [(0, 1), (1, 0)]
     assert not [note for note in training.notes if "sends and receives" in note]
 
 
 def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
     run = record_run(tmp_path, "--missing-ranks 1")
     found, notes = transfers_of(run)
-    expected = true_transfers(run)
-    assert len(found) == len(expected) == 32
+    assert len(found) == len(true_transfers(run)) == 32
     assert notes == [
         "64 sends and receives have no known peer (1 rank of the run is missing), and are not paired"
     ]
@@ -363,8 +360,7 @@ def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path:
     run = record_run(tmp_path, "--missing-ranks 1")
     dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
     found, notes = transfers_of(replace(run, lanes=dense))
-    assert len(found) == 32
-    assert set(found.select("sender", "receiver").rows()) == {(1, 2), (2, 1)}
+    assert (len(found), set(found.select("sender", "receiver").rows())) == (32, {(1, 2), (2, 1)})
     assert [note.partition(",")[0] for note in notes] == [
         "64 sends and receives end together with no presumed peer"
     ]
@@ -420,8 +416,7 @@ def test_two_ranks_exchange_all_messages_though_stages_and_clocks_are_unknown(
     assert agrees_with_truth(run, found)
     assert set(found["source"]) == {"only peer and order"}
     assert not notes
-    odd = lanes.with_columns(rank=pl.col("rank") * 2)
-    assert transfers_of(replace(run, lanes=odd))[0].is_empty()
+    assert transfers_of(replace(run, lanes=lanes.with_columns(rank=pl.col("rank") * 2)))[0].is_empty()
 
 
 @pytest.mark.parametrize(("stages", "is_right"), [([0, 1, 2, 3], True), ([0, 2, 1, 3], False)])
@@ -595,7 +590,6 @@ MPI_PAIRS: dict[str, tuple[list[dict[str, object]], list[int | str | None]]] = {
 def test_mpi_messages_have_their_other_side_or_a_reason(
     rows: list[dict[str, object]], expected: list[int | str | None]
 ) -> None:
-    pairs = pair_mpi_pairs(rows)
-    assert pairs.select(pl.coalesce(pl.col("other", "unpaired").cast(pl.String))).to_series().to_list() == [
-        str(one) for one in expected
-    ]
+    assert pair_mpi_pairs(rows).select(
+        pl.coalesce(pl.col("other", "unpaired").cast(pl.String))
+    ).to_series().to_list() == [str(one) for one in expected]

@@ -110,8 +110,7 @@ RUN = "--pp 2 --dp 2 --steps 4 --micro-batches 6 --layers 2 --jitter 0.01 --name
 )
 def test_unchanged_a_replay_is_what_was_recorded(options: str, tmp_path: Path) -> None:
     run = simulated(tmp_path, options)
-    ends = run.graph.replay(run.unchanged.pieces, run.unchanged.kernels)
-    apart = np.abs(ends - run.graph.pieces.end)
+    apart = np.abs(run.graph.replay(run.unchanged.pieces, run.unchanged.kernels) - run.graph.pieces.end)
     assert apart.max() < 50_000  # a message that seems to arrive before it is sent
     assert run.error_fraction < 0.001
     assert not run.refusal
@@ -135,10 +134,6 @@ def test_members_of_a_collective_are_one_group_though_a_rank_is_late(tmp_path: P
     training = nsys_pp.pipeline(tmp_path, layout="pp=2,dp=4,tp=2,order=dp-tp-pp").training
     members = WhatIf(training).graph.members.filter(pl.col("peer").is_null())
     assert {*members.group_by("group").len()["len"]} == {2, 8, 16}
-
-
-def other_lanes(run: WhatIf, lane: int) -> list[int]:
-    return [other for other in range(int(run.graph.pieces.lane.max()) + 1) if other != lane]
 
 
 @pytest.mark.few(3)
@@ -165,7 +160,8 @@ def test_a_gain_is_what_the_healthy_run_lacks(fault: str, tmp_path: Path) -> Non
         change = faulty.heal_work([2, 3], [0, 1])
     else:
         lane = int(fault.split()[1][0])
-        change = faulty.heal_time([lane], other_lanes(faulty, lane), work="host")
+        others = [other for other in range(int(faulty.graph.pieces.lane.max()) + 1) if other != lane]
+        change = faulty.heal_time([lane], others, work="host")
     least, most = faulty.predict(change)
     lost = faulty.measured_ns - healthy.measured_ns
     assert lost > 0.02 * faulty.measured_ns

@@ -78,13 +78,11 @@ def test_ids_are_those_of_the_simulator(run: str, hidden: tuple[str, ...]) -> No
     stages = training.schedule.stage_count
     placed = jobs.join(training.lanes.select("lane", "stage"), on="lane", maintain_order="left")
     for virtual, chunk in (("virtual_stage", "chunk"), ("backward_virtual_stage", "backward_chunk")):
-        expected = [
+        assert jobs[virtual].to_list() == [
             None if chunk is None else virtual_stage(training.schedule.name, stage, stages, chunk)
             for stage, chunk in placed.select("stage", chunk).iter_rows()
         ]
-        assert jobs[virtual].to_list() == expected
-    several = training.schedule.chunk_count > 1
-    is_inferred = "micro_batch" in hidden or (several and "chunk" in hidden)
+    is_inferred = "micro_batch" in hidden or (training.schedule.chunk_count > 1 and "chunk" in hidden)
     assert jobs["is_inferred"].to_list() == [is_inferred] * len(jobs)
     assert jobs["confidence"].to_list() == [1.0 if is_inferred else None] * len(jobs)
     assert [note.startswith("the micro-batches or chunks") and "inferred" in note for note in notes] == [
@@ -147,8 +145,7 @@ def test_ids_of_a_cut_lane_are_right_or_refused(
     right = [pl.when(jobs[name].is_not_null()).then(name).alias(name) for name in IDS]
     assert jobs.select(IDS).equals(cut.select(right))
     if is_told:
-        others = jobs.filter(~here)
-        assert others.select(IDS).equals(cut.filter(~here).select(IDS))
+        assert jobs.filter(~here).select(IDS).equals(cut.filter(~here).select(IDS))
 
 
 def test_forwards_before_all_backwards_are_not_numbered_without_stages() -> None:
@@ -309,8 +306,7 @@ def test_orders_are_those_of_the_simulator(shape: tuple[str, int, int, int]) -> 
     schedule, stages, micro_batches, chunks = shape
     for stage in range(stages):
         order = order_jobs(schedule, stage=stage, stages=stages, micro_batches=micro_batches, chunks=chunks)
-        found = order.select("kind", *IDS).rows()
-        assert found == [
+        assert order.select("kind", *IDS).rows() == [
             (
                 {"weight": "weight_gradient"}.get(job.kind, job.kind),
                 job.micro_batch,
@@ -365,8 +361,7 @@ def test_a_longer_warm_up_is_no_1f1b_however_many_micro_batches_agree() -> None:
 
 
 def test_a_schedule_that_is_given_is_believed_and_its_agreement_told() -> None:
-    training = build_scheduled_run("gpipe", stages=4, micro_batches=8)
-    found = recognise(training, schedule_name="1f1b")
+    found = recognise(build_scheduled_run("gpipe", stages=4, micro_batches=8), schedule_name="1f1b")
     assert (found.name, found.source, found.reason) == ("1f1b", "given", "")
     assert found.agreement < 0.8
 
@@ -418,8 +413,7 @@ def test_a_lane_that_lacks_a_job_has_labels_but_no_phases() -> None:
     training = build_scheduled_run("dualpipev", stages=2, micro_batches=4, chunks=2, steps=1)
     jobs = training.jobs.filter(~((pl.col("lane") == 0) & (pl.col("start_ns") == 3000)))
     labelled = label_jobs(jobs.with_columns(job=pl.int_range(pl.len())), training.lanes, training.schedule)
-    phases = dict(labelled.group_by("lane").agg(pl.col("phase").null_count()).iter_rows())
-    assert phases == {0: 13, 1: 0}
+    assert dict(labelled.group_by("lane").agg(pl.col("phase").null_count()).iter_rows()) == {0: 13, 1: 0}
     assert labelled["label"].to_list()[:4] == ["0", "1", "2", "4b"]
 
 
@@ -512,18 +506,16 @@ def test_jobs_run_again_as_defined(run: str) -> None:
     ideal, notes = ideal_of(training)
     assert not notes
     zero = dict(training.steps.group_by("step").agg(pl.col("start_ns").min()).iter_rows())
-    found = {
+    assert {
         (lane, job): (start - zero[step], end - zero[step])
         for lane, step, job, start, end in ideal.select("lane", "step", "job", "start_ns", "end_ns").rows()
-    }
-    assert found == expected_ideal(training)
+    } == expected_ideal(training)
     assert ideal.equals(ideal.sort("lane", "start_ns"))
 
 
 def test_the_optimizer_comes_last() -> None:
     training = build_scheduled_run("1f1b", stages=2, micro_batches=2, steps=1)
-    first = training.jobs.filter((pl.col("micro_batch") == 0) & (pl.col("kind") == "forward"))
-    update = first.with_columns(
+    update = training.jobs.filter((pl.col("micro_batch") == 0) & (pl.col("kind") == "forward")).with_columns(
         kind=pl.lit("optimizer", RUN_JOBS["kind"]),
         micro_batch=pl.lit(None, pl.Int64),
         chunk=pl.lit(None, pl.Int64),

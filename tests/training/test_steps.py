@@ -60,7 +60,7 @@ class Program:
                 name = f"odd_{self.random.randrange(4)}"
             self.names.append(name)
             self.pauses.append(int(self.random.uniform(3_000, 9_000) + self.pause))
-            self.busy.append(int(2_000 * 2 ** (hash_of(name) % 7) * self.random.uniform(0.9, 1.1)))
+            self.busy.append(int(2_000 * 2 ** (sum(name.encode()) % 7) * self.random.uniform(0.9, 1.1)))
             self.pause = 0
 
     def begin(self, pause: float) -> None:
@@ -82,10 +82,6 @@ class Program:
         for launches in (self.names, self.pauses, self.busy):
             del launches[last:], launches[:first]
         self.begins = [begin - first for begin in self.begins if first <= begin <= last]
-
-
-def hash_of(name: str) -> int:
-    return sum(name.encode())
 
 
 def draw_block(random: Random, prefix: str, least: int, most: int) -> list[str]:
@@ -171,11 +167,10 @@ def find_program_steps(program: Program) -> RepeatedSteps:
         "start_ns": times.tolist(),
         "end_ns": (times + 1_000).tolist(),
     }
-    launches = pl.DataFrame({"op_id": row, "call_row": row}, schema=dict(LAUNCHES))
     return find_repeated_steps(
         fill_columns(pl.DataFrame(ops), GPU_OPS),
         api_calls=fill_columns(pl.DataFrame(calls), API_CALLS),
-        launches=launches,
+        launches=pl.DataFrame({"op_id": row, "call_row": row}, schema=dict(LAUNCHES)),
     )
 
 
@@ -199,8 +194,7 @@ def test_steps_are_found_only_where_they_are_clear() -> None:
         for seed in range(count)
     ]
     judged = [(program, find_program_steps(program)) for program in programs]
-    right = [is_right(program, steps) for program, steps in judged if len(steps.first)]
-    assert np.mean(right) >= 0.95
+    assert np.mean([is_right(program, steps) for program, steps in judged if len(steps.first)]) >= 0.95
     assert np.mean([len(steps.first) > 0 for program, steps in judged if len(program.begins) > 4]) >= 0.3
     assert not any(len(steps.first) for program, steps in judged if not program.begins)
     assert all(steps.reason for _, steps in judged)
@@ -215,8 +209,7 @@ def test_steps_of_a_report_without_ranges_are_those_of_the_truth(options: str, t
     name, zero_ns = clocks.select("report", "capture_utc_ns").row(0)
     steps = survey(edit(tmp_path / name, "DELETE FROM NVTX_EVENTS")).frames["steps"]
     truth = true_steps(tmp_path)
-    assert set(steps["source"]) == {"inferred"}
-    assert steps["step"].to_list() == list(range(len(truth)))
+    assert (set(steps["source"]), steps["step"].to_list()) == ({"inferred"}, list(range(len(truth))))
     length = (truth["end_ns"] - truth["start_ns"]).median()
     assert isinstance(length, float)
     assert ((steps["start_ns"] + zero_ns - truth["start_ns"]).abs() <= 0.05 * length).all()
@@ -349,9 +342,8 @@ def test_captures_that_begin_or_end_inside_a_step_mark_it(seed: int, tmp_path: P
         # inner edges are true, and every job that is there has the step that it truly has
         assert both["end_ns"][:-1].equals(both["end_ns_true"].alias("end_ns")[:-1])
         work = found.frames["jobs"].filter(pl.col("kind").is_in(["forward", "backward"]))
-        true = jobs.select("step", pl.col("kind"), "micro_batch", start_ns="start_ns")
         placed = work.with_columns(pl.col("kind").cast(pl.String)).join(
-            true,
+            jobs.select("step", pl.col("kind"), "micro_batch", start_ns="start_ns"),
             left_on=["kind", "micro_batch", "compute_start_ns"],
             right_on=["kind", "micro_batch", "start_ns"],
         )
@@ -364,9 +356,8 @@ NOTHING = {"api_calls": API_CALLS.to_frame(), "launches": LAUNCHES.to_frame()}
 
 def kernels(*spans: tuple[int, int]) -> pl.DataFrame:
     """Make kernels of one stream."""
-    frame = pl.DataFrame(spans, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
     return fill_columns(
-        frame.with_columns(
+        pl.DataFrame(spans, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row").with_columns(
             op_id=pl.int_range(pl.len()),
             kind=pl.lit("kernel"),
             process_key=1,
@@ -381,13 +372,11 @@ def kernels(*spans: tuple[int, int]) -> pl.DataFrame:
 
 def step_ranges(*rows: tuple[int, int, int | None, int]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Make step ranges of (host start, host end, number, first kernel), and their projections."""
-    columns = ["start_ns", "end_ns", "step", "gpu_start_ns"]
-    frame = pl.DataFrame(rows, schema=columns, orient="row").with_columns(
-        range_id=pl.int_range(pl.len()), process_key=1, thread_key=1, device_id=0, is_open=False
-    )
+    frame = pl.DataFrame(
+        rows, schema=["start_ns", "end_ns", "step", "gpu_start_ns"], orient="row"
+    ).with_columns(range_id=pl.int_range(pl.len()), process_key=1, thread_key=1, device_id=0, is_open=False)
     named = fill_columns(frame, NAMED_STEPS)
-    placed = fill_columns(frame.select("range_id", "device_id", "gpu_start_ns"), PROJECTIONS)
-    return named, placed
+    return named, fill_columns(frame.select("range_id", "device_id", "gpu_start_ns"), PROJECTIONS)
 
 
 def found_steps(*rows: tuple[int, int, int | None, int]) -> list[tuple[object, ...]]:
@@ -434,10 +423,9 @@ def test_steps_have_only_kernels_of_their_ranges() -> None:
     """A step that computes nothing has no row, and kernels after the last step do not belong to it."""
     named, placed = step_ranges((0, 100, 3, 20), (100, 200, 4, 120))
     ops = kernels((20, 70), (300, 400))
-    steps = find_steps(
+    assert find_steps(
         named, compute=placed[:1], jobs=JOBS.to_frame(), ops=LaunchedOps(gpu_ops=ops, **NOTHING)
-    )
-    assert steps.select("step", "start_ns", "end_ns").rows() == [(3, 0, 100)]
+    ).select("step", "start_ns", "end_ns").rows() == [(3, 0, 100)]
 
 
 def test_a_report_without_kernels_has_no_steps() -> None:
@@ -473,8 +461,7 @@ def test_steps_whose_kernels_run_after_the_capture_are_partial(seed: int, lag: i
         f"--schedule 1f1b --steps 4 --window-ms 20 --vary-micro-batches 0.5 --lag-steps {lag} --seed {seed}"
     )
     simulate_reports(tmp_path, f"{options} {APART}")
-    truth = pl.read_parquet(tmp_path / "truth" / "steps.parquet")
-    is_recorded = truth.select("rank", "step", "is_recorded")
+    is_recorded = pl.read_parquet(tmp_path / "truth" / "steps.parquet").select("rank", "step", "is_recorded")
     for found in analyse_reports(tmp_path):
         both = found.frames["steps"].join(is_recorded, on=["rank", "step"]).drop_nulls("host_start_ns")
         assert len(both) >= 2

@@ -139,8 +139,7 @@ spans = st.tuples(st.integers(0, 150), st.integers(1, 40)).map(lambda one: (one[
 @settings(deadline=None, max_examples=100)
 @given(st.lists(spans, max_size=12), st.lists(st.integers(0, 190), min_size=2, max_size=4, unique=True))
 def test_stretches_are_kernels_joined_over_pauses_and_cut_at_steps(ops: list[Span], edges: list[int]) -> None:
-    at = [edge * 1000 for edge in sorted(edges)]
-    steps = list(pairwise(at))
+    steps = list(pairwise([edge * 1000 for edge in sorted(edges)]))
     found = compute_segments_of(ops, steps)
     assert found.schema == COMPUTE_SEGMENTS
     assert found.select("step", "start_ns", "end_ns", "compute_ns").rows() == defined(ops, steps)
@@ -187,8 +186,7 @@ def test_each_moment_counts_for_the_innermost_item(
         schema={"thread_key": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64},
         orient="row",
     )
-    columns = ["thread_key", "start_ns", "end_ns", "name"]
-    schema = {column: API_CALLS[column] for column in columns}
+    schema = {column: API_CALLS[column] for column in ["thread_key", "start_ns", "end_ns", "name"]}
     found = find_activities(intervals, pl.DataFrame(items, schema=schema, orient="row"))
 
     expected: Counter[tuple[int, str]] = Counter()

@@ -145,8 +145,7 @@ def waits_of(program: Program, *, waited: Any = None, **changed: pl.DataFrame) -
         *(pl.lit(None).alias(name) for name in STEPS if name not in step)
     ).with_columns(step=0).pipe(conform, STEPS)  # fmt: skip
     stream_calls = recorded.pop("stream_calls")
-    launches = match_launches(recorded["api_calls"], recorded["gpu_ops"])
-    ops = LaunchedOps(**recorded, launches=launches)
+    ops = LaunchedOps(**recorded, launches=match_launches(recorded["api_calls"], recorded["gpu_ops"]))
     found = build_waits(
         find_segments(ops, steps),
         ops,

@@ -112,14 +112,12 @@ def test_both_schemes_and_a_narrow_screen(tmp_path: Path) -> None:
         "evaluate",
         "[...document.querySelectorAll('.chart iframe')].map((frame) => frame.contentWindow.nsysChart.state().theme)",
     ]
-    wide = ["evaluate", "document.documentElement.scrollWidth <= innerWidth"]
-    names = ["evaluate", "[...document.querySelectorAll('main > section')].map((part) => part.id)"]
     paper = tmp_path / "report.pdf"
     steps: list[Step] = [
         color,
         themes,
-        wide,
-        names,
+        ["evaluate", "document.documentElement.scrollWidth <= innerWidth"],
+        ["evaluate", "[...document.querySelectorAll('main > section')].map((part) => part.id)"],
         ["scheme", "light"],
         color,
         themes,

@@ -50,8 +50,7 @@ def draw_twin(seed: int, fault: str) -> tuple[World, World, str]:
     world, target = draw_healthy(seed), ""
     twin = dict(world)
     if fault == "micro-batches":
-        count = int(str(world["micro-batches"]))
-        twin["micro-batches"], target = 2 * count, "micro-batches"
+        twin["micro-batches"], target = 2 * int(str(world["micro-batches"])), "micro-batches"
     elif fault != "none":
         twin, target = add_fault(world, fault)
     return world, {**twin, "seed": seed + _OTHER_SEED}, target

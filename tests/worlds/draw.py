@@ -43,8 +43,7 @@ def draw_options(seed: int) -> World:
 
 def draw_small_seeds(count: int) -> list[int]:
     """Return the first seeds of small worlds, of a second or two each."""
-    seeds = (seed for seed in counting(1) if _is_small(repair(draw_options(seed))))
-    return list(islice(seeds, count))
+    return list(islice((seed for seed in counting(1) if _is_small(repair(draw_options(seed)))), count))
 
 
 def perturb(world: World, random: Random) -> World:
@@ -280,8 +279,7 @@ def _choose_steps(world: World) -> None:
     if isinstance(world["restart-after"], float):
         world["restart-after"] = 2 + int(world["restart-after"] * (steps - 3)) if steps > 3 else None
     if isinstance(world["capture-steps"], float):
-        edges = Random(f"{world['seed']} {world['capture-steps']}")
-        first, last = sorted(edges.choices(range(steps), k=2))
+        first, last = sorted(Random(f"{world['seed']} {world['capture-steps']}").choices(range(steps), k=2))
         world["capture-steps"] = f"{10 + first}:{10 + last}"
         world["window-ms"] = None
 

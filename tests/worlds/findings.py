@@ -51,9 +51,8 @@ class Findings:
     @cached_property
     def lanes(self) -> pl.DataFrame:
         """`LANES`; `report` is its name, and there is a column `pid`."""
-        names = dict(enumerate(self.reports))
         return self.training.lanes.with_columns(
-            pl.col("report").replace_strict(names, return_dtype=pl.String),
+            pl.col("report").replace_strict(dict(enumerate(self.reports)), return_dtype=pl.String),
             pid=pid(pl.col("process_key")),
         )
 
@@ -88,6 +87,5 @@ def analyse(folder: Path, *, layout: str | None = None, reuse: Findings | None =
         if reuse is None:
             return Findings(folder, nsys_pp.pipeline([folder], **options))
         inputs = reuse.result.run.inputs
-        batch = Batch([recorded.path for recorded in inputs], options)
-        run = Run(batch, options, read=lambda _: inputs)
+        run = Run(Batch([recorded.path for recorded in inputs], options), options, read=lambda _: inputs)
         return Findings(folder, PipelineResult(training=run.training, run=run, skipped=run.skipped))

@@ -241,11 +241,10 @@ def score_ranges(truth: Truth) -> RangeScore:
     )
     has_interval = pl.col("gpu_start_ns").is_not_null()
     errors = [(pl.col(f"gpu_{edge}_ns") - pl.col(f"kernel_{edge}_ns")).abs() for edge in ("start", "end")]
-    is_wrong = pl.max_horizontal(errors) > _ROUNDING_NS
     return RangeScore(
         ranges=len(matched),
         missing=len(matched.filter(~has_interval)),
-        wrong=len(matched.filter(has_interval & is_wrong)),
+        wrong=len(matched.filter(has_interval & (pl.max_horizontal(errors) > _ROUNDING_NS))),
     )
 
 
@@ -316,10 +315,9 @@ def list_true_jobs(truth: Truth) -> pl.DataFrame:
     processes = truth.table("processes").select("report", "rank", "pid")
     jobs = truth.table("jobs").filter(~pl.col("is_part")).join(processes, on=["report", "rank"])
     moved = truth.on_reports(jobs, "report", "start_ns", "end_ns").with_row_index("true_job")
-    renamed = {name: f"true_{name}" for name in ("step", "micro_batch", "chunk", "end_ns")}
-    return moved.rename(renamed).with_columns(
-        pl.col("kind").replace("weight", "weight_gradient"), true_start_ns="start_ns"
-    )
+    return moved.rename(
+        {name: f"true_{name}" for name in ("step", "micro_batch", "chunk", "end_ns")}
+    ).with_columns(pl.col("kind").replace("weight", "weight_gradient"), true_start_ns="start_ns")
 
 
 def list_found_jobs(findings: Findings) -> pl.DataFrame:
@@ -417,13 +415,12 @@ def score_pairs(findings: Findings, truth: Truth) -> PairScore:
     messages = _match(pairs, truth, truth.messages)
     is_right = (messages["send_message"] == messages["receive_message"]).fill_null(False)
     is_exchanged = _list_exchanged(pairs, truth) & ~is_right
-    paired = messages["receive_message"].drop_nulls().unique()
     return PairScore(
         messages=len(truth.messages),
         right=int(is_right.sum()),
         exchanged=int(is_exchanged.sum()),
         wrong=int((~is_right & ~is_exchanged).sum()),
-        unpaired=len(truth.messages) - len(paired),
+        unpaired=len(truth.messages) - len(messages["receive_message"].drop_nulls().unique()),
     )
 
 
@@ -456,9 +453,8 @@ def _match(pairs: pl.DataFrame, truth: Truth, messages: pl.DataFrame) -> pl.Data
         kernels = truth.on_reports(messages, f"{role}_report", *times)
         near = [(pl.col(time) - pl.col(f"{time}_true")).abs() <= _ROUNDING_NS for time in times]
         bucket = pl.col(times[0]) // _BUCKET_NS
-        around = pl.concat_list(bucket - 1, bucket, bucket + 1)
         found = (
-            matched.select("pair", *key, *times, bucket=around)
+            matched.select("pair", *key, *times, bucket=pl.concat_list(bucket - 1, bucket, bucket + 1))
             .explode("bucket")
             .join(kernels.select("message", *key, *times, bucket=bucket), on=[*key, "bucket"], suffix="_true")
             .filter(*near)
@@ -505,12 +501,11 @@ def score_stragglers(findings: Findings, truth: Truth, options: Namespace) -> St
 
 def measure_compute(truth: Truth) -> pl.DataFrame:
     """Measure the true compute of each rank: rank, stage, compute_ns."""
-    duration = pl.col("end_ns") - pl.col("start_ns")
     return (
         truth.table("causes")
         .filter(cause="compute")
         .group_by("rank")
-        .agg(compute_ns=duration.sum())
+        .agg(compute_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
         .join(truth.table("processes").select("rank", "stage"), on="rank")
     )
 

@@ -211,8 +211,7 @@ def test_a_twin_differs_in_its_seed_and_fault_alone() -> None:
 @pytest.mark.slow
 def test_errors_of_clocks_are_no_change_of_steps() -> None:
     """The clocks of both runs are uncertain by more than a step, one by hundreds of ms."""
-    score = score_comparison(31_000_004, "none")
-    assert score.lines[0].startswith("Steps take the same time within noise")
+    assert score_comparison(31_000_004, "none").lines[0].startswith("Steps take the same time within noise")
 
 
 @pytest.mark.few(2)

@@ -114,8 +114,7 @@ def _draw_change(seed: int, change: str) -> tuple[World, World, dict[str, Any]] 
     if change == "balance":
         world = {**world, "stage-costs": ",".join(str(round(random.uniform(0.7, 1.3), 2)) for _ in range(pp))}
         return world, world, {"balance": True}
-    plain = [name for name in ("gpipe", "1f1b", "zb-h1", "interleaved") if name != recorded]
-    chosen = random.choice(plain)
+    chosen = random.choice([name for name in ("gpipe", "1f1b", "zb-h1", "interleaved") if name != recorded])
     if recorded in ("interleaved", "dualpipev"):
         world = {**world, "schedule": "1f1b", "chunks": None}
         chosen = random.choice(("gpipe", "zb-h1", "interleaved"))
@@ -162,8 +161,7 @@ def score_twins(seed: int) -> list[TwinScore]:
     count = int(str(world["micro-batches"]))
     more = question.get("micro_batches", count) / count  # gains are against as many micro-batches
     least = (row["step_ns"] + row["gain_ns"]) / more - row["step_ns"]
-    most = least + row["most_gain_ns"] - row["gain_ns"]
-    return [TwinScore(**facts, least_ns=least, most_ns=most)]
+    return [TwinScore(**facts, least_ns=least, most_ns=least + row["most_gain_ns"] - row["gain_ns"])]
 
 
 def _balance(costs: str, truth: Truth) -> str:

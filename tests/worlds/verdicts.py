@@ -48,9 +48,8 @@ def build_verdict_tables(scores: Sequence[VerdictScore]) -> str:
 
 def _describe_healthy(scores: Sequence[VerdictScore]) -> str:
     with_name = [score for score in scores if score.named]
-    kinds = ("straggler rank", "straggler stage", "host", "link", "step")
     rows = [("any object named", len(with_name), sum(bool(score.false) for score in scores))]
-    for kind in kinds:
+    for kind in ("straggler rank", "straggler stage", "host", "link", "step"):
         named = [score for score in scores if any(text.startswith(kind) for text in score.named)]
         false = sum(bool(score.false) for score in named)
         rows.append((f"{kind} named", len(named), false))
@@ -172,8 +171,7 @@ def add_fault(world: World, fault: str) -> tuple[World, str]:
     if fault == "rank" and ranks > 1:
         changed["slow-rank"] = f"{rank}={factor}"
     elif fault == "rank since a step" and ranks > 1 and steps > 2:
-        since = 11 + random.randrange(steps - 2)
-        changed |= {"slow-rank": f"{rank}={factor}", "slow-since": since}
+        changed |= {"slow-rank": f"{rank}={factor}", "slow-since": 11 + random.randrange(steps - 2)}
     elif fault == "stage" and pp > 1:
         stage = random.randrange(pp)
         changed["stage-costs"] = ",".join(str(factor if number == stage else 1) for number in range(pp))
@@ -258,10 +256,9 @@ _NAMING = ("straggler", "host", "link", "step", "between")
 
 def mean_step(steps: pl.DataFrame) -> float:
     """Return the time from the first start of a step to the last end, by the number of steps, in ns."""
-    value = steps.select(
-        (pl.col("end_ns").max() - pl.col("start_ns").min()) / pl.col("step").n_unique()
-    ).item()
-    return float(value)
+    return float(
+        steps.select((pl.col("end_ns").max() - pl.col("start_ns").min()) / pl.col("step").n_unique()).item()
+    )
 
 
 def _is_fault(finding: Finding, facts: dict[str, object], rank_of: dict[int, int], first_step: int) -> bool:

@@ -87,8 +87,7 @@ def run_world(seed: int, arguments: Sequence[str], only: Collection[str] = QUEST
         folder = Path(name)
         try:
             with contextlib.redirect_stderr(io.StringIO()):
-                chosen = options.build_parser().parse_args([name, *arguments])
-                score.steps = chosen.steps
+                score.steps = options.build_parser().parse_args([name, *arguments]).steps
                 simulate_world(name, score.arguments)
             _score(score, folder, only)
         except NsysPPError as refusal:
