@@ -282,8 +282,8 @@ def test_a_page_and_a_trace_are_written_both_or_not(
 
 def test_several_tables_need_a_folder(folder: Path) -> None:
     (folder / "file").touch()
-    line = ["summary", RANK0, "--format", "csv", "-o", folder / "file", "--force"]
-    assert_refused(call(*line), f"cannot write `{folder / 'file'}`: it exists, and is no folder")
+    refused = call("summary", RANK0, "--format", "csv", "-o", folder / "file", "--force")
+    assert_refused(refused, f"cannot write `{folder / 'file'}`: it exists, and is no folder")
 
 
 def test_a_name_in_wrong_usage_is_one_line() -> None:
