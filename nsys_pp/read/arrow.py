@@ -235,6 +235,7 @@ def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
 
 
 def _open(file: Path, columns: list[str] | list[int] | None = None) -> pl.LazyFrame:
+    file = file.absolute()  # polars takes a `~` at the beginning for the home folder
     if file.suffix == ".parquet":
         return pl.scan_parquet(file, glob=False)
     if _is_ipc_file(file):
@@ -271,11 +272,12 @@ def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
     types, schema, columns = table.collect_schema(), SCHEMAS[source.table.frame], []
     for ours, theirs in source.columns.items():
         dtype, column = types[theirs], pl.col(theirs)
+        if dtype == pl.Binary and ours != "binary":
+            dtype = pl.String()
+            column = column.map_elements(lambda data: data.decode("utf-8", "replace"), return_dtype=dtype)
         if dtype.is_nested() or dtype.is_temporal() or dtype.is_decimal():  # of types that no exporter writes
             column = pl.lit(None)
             columns.append(pl.lit(value=True).alias(f"{ours}_refused"))
-        elif dtype == pl.Binary and ours != "binary":
-            column = column.map_elements(lambda data: data.decode("utf-8", "replace"), return_dtype=pl.String)
         elif schema[ours].is_integer() or source.table.columns[ours].words is not None:
             if dtype == pl.String:
                 column = column.str.strip_chars().replace("", None)

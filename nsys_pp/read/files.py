@@ -307,7 +307,8 @@ FIND_PROGRAMS = f"""
         {_IS_PLAIN_TABLE}
         OR t.type = 'index' AND t.sql IS NULL
         OR t.type = 'index' AND (t.sql LIKE 'CREATE INDEX %' OR t.sql LIKE 'CREATE UNIQUE INDEX %')
-            AND t.sql NOT LIKE '%WHERE%' AND (SELECT min(cid) > -2 FROM pragma_index_xinfo(t.name))
+            AND (SELECT NOT partial FROM pragma_index_list(t.tbl_name) AS i WHERE i.name = t.name)
+            AND (SELECT min(cid) > -2 FROM pragma_index_xinfo(t.name))
         OR t.type IN ('view', 'trigger') AND t.sql LIKE 'CREATE ' || t.type || ' %', 0)
 """
 
@@ -336,12 +337,12 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
             programs = [name for (name,) in connection.execute(FIND_PROGRAMS)]
             checks = [f"integrity_check({_MOST_COMPLAINTS})"]
             if programs:
-                stopped = f"short of {', '.join(programs)} (programs of the file)"
-                tables = connection.execute(
-                    f"SELECT t.name FROM sqlite_master AS t WHERE {_IS_PLAIN_TABLE}"
-                    " AND t.name NOT GLOB '[-+0-9]*'"  # `quick_check(5x)` checks all tables
-                )
-                checks = [f"quick_check({quote_name(name)})" for (name,) in tables]  # without indexes
+                tables = connection.execute(f"SELECT t.name FROM sqlite_master AS t WHERE {_IS_PLAIN_TABLE}")
+                names = [name for (name,) in tables]
+                numbers = [name for name in names if name[:1] in "+-0123456789"]  # for `quick_check`
+                words = "programs of the file" + ", or named like numbers" * bool(numbers)
+                stopped = f"short of {', '.join(programs + numbers)} ({words})"
+                checks = [f"quick_check({quote_name(name)})" for name in names if name not in numbers]
             connection.set_progress_handler(lambda: 0, STEPS)  # that looks at the interrupt
             timer = Timer(min(time_limit_s, TIMEOUT_MAX), connection.interrupt)
             timer.daemon = True

@@ -147,7 +147,7 @@ def test_a_column_of_no_exporter_is_no_column(tmp_path: Path, odd: pl.Expr) -> N
         assert read_report(folder)["kernels"].is_empty()
 
 
-@pytest.mark.parametrize("value", ["secret", 59.5])
+@pytest.mark.parametrize("value", ["secret", b"secret", 59.5])
 def test_values_of_other_types_are_no_values(tmp_path: Path, value: object) -> None:
     """And no error shows them: they may be secret."""
     export = write_export(tmp_path / "a.sqlite", _cuda_tables())
@@ -161,6 +161,17 @@ def test_values_of_other_types_are_no_values(tmp_path: Path, value: object) -> N
     with pytest.warns(UserWarning, match="2 rows of `NVTX_EVENTS` with no whole number in `eventType`"):
         raw = read_report(folder)
     assert raw["nvtx"].is_empty()
+
+
+def test_a_folder_with_the_name_of_the_home_folder_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = write_export(tmp_path / "a.sqlite", _cuda_tables())
+    for form in ("parquet", "stream"):
+        write_folder(export, tmp_path / "~" / form, form)
+    monkeypatch.chdir(tmp_path)
+    for form in ("parquet", "stream"):
+        assert len(read_report(Path("~", form))["kernels"]) == 2
 
 
 def test_more_rows_than_bytes_are_no_table(tmp_path: Path) -> None:

@@ -422,6 +422,7 @@ def test_no_check_runs_a_program_whose_definition_is_forged(tmp_path: Path, forg
     )
     found = check_integrity(path, time_limit_s=60)
     assert (found.complaints, found.stopped[:8]) == ((), "short of")
+    assert ("5x" in found.stopped) == ("5x" in forged)
     assert len(read_report(path)["nvtx"]) == 2000
 
 
@@ -434,3 +435,8 @@ def test_names_of_facts_are_compared_as_they_are(tmp_path: Path) -> None:
         "ALTER TABLE facts RENAME TO TARGET_INFO_SYSTEM_ENV",
     )
     assert "hostname" not in read_report(path)["facts"]["name"].to_list()
+
+
+def test_a_plain_index_is_no_program(tmp_path: Path) -> None:
+    path = edit(_report(tmp_path / "a.sqlite"), "CREATE INDEX where_start ON NVTX_EVENTS (start)")
+    assert check_integrity(path, time_limit_s=60).stopped == ""
