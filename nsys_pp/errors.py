@@ -6,6 +6,7 @@ backticks, without a full stop; the hint names the next step.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from contextlib import suppress
@@ -122,3 +123,11 @@ def missing_error(path: Path) -> ReportError:
 def result_code(error: Exception) -> int:
     """Return the result code of an error, without what extends it; that of any error for Python's own."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def disk_errno(error: sqlite3.Error) -> int | None:
+    """Return the system's number of an error of SQLite that the disk caused, which SQLite does not tell.
+
+    None for other errors.
+    """
+    return {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}.get(result_code(error))

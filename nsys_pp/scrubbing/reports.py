@@ -7,7 +7,6 @@ The file is new: it has no free pages, no definition of the original, and no tex
 
 from __future__ import annotations
 
-import errno
 import re
 import sqlite3
 import warnings
@@ -19,7 +18,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.errors import ReportError, result_code
+from nsys_pp.errors import ReportError, disk_errno
 from nsys_pp.frames.ids import process_key, strip_uuid
 from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
 from nsys_pp.frames.report import RANGE_KIND
@@ -90,8 +89,7 @@ def _translated_errors(original: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        number = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}.get(result_code(error))
-        if number is None:
+        if (number := disk_errno(error)) is None:
             raise explain_sqlite(original, error) from None
         raise OSError(number, str(error)) from error
 

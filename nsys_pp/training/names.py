@@ -297,11 +297,13 @@ def _build_rule(
     """
     if not entry["pattern"]:
         raise NsysPPError(f"{where} has an empty expression", f"no name matches it; {_HINT}")
-    groups = _GROUP.findall(entry["pattern"])
-    if not is_checked:
+    if is_checked:
+        groups = _GROUP.findall(entry["pattern"])
+    else:
         groups = [name for name in _list_groups(entry["pattern"], where) if not name.isdigit()]
-        for key in {"domain", "category"} & entry.keys():
-            _list_groups(entry[key], where)
+        for key in ("domain", "category"):
+            if key in entry:
+                _list_groups(entry[key], where)
     if unknown := [name for name in groups if name not in allowed]:
         raise NsysPPError(
             f"{where} has the unknown group `{unknown[0]}`",

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import polars as pl
 
-from nsys_pp.errors import ReportError, missing_error, result_code
+from nsys_pp.errors import ReportError, disk_errno, missing_error, result_code
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import COMPUTE_KINDS, REPORT_JOBS, Training
 from nsys_pp.output.files import check_output, make_folders, replace_file, translate_errors
@@ -308,14 +308,14 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ReportError(f"`{path}` cannot be opened: {error.strerror}", "check its permissions") from None
     except sqlite3.DatabaseError as error:
-        code = result_code(error)
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        if result_code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             raise ReportError(
                 f"cannot write into `{path}`: its file or folder is read-only", _COPY_HINT
             ) from None
-        if code == sqlite3.SQLITE_FULL or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:
-            number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
-            raise OSError(number, os.strerror(number)) from None
+        number = disk_errno(error)
+        is_write = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_WRITE
+        if number == errno.ENOSPC or (number is not None and is_write):
+            raise OSError(number, str(error)) from None
         raise explain_sqlite(path, error) from None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 from msgspec.structs import asdict, replace
 
+from nsys_pp.errors import disk_errno
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.files import check_output, make_folders, open_output, replace_file
 from nsys_pp.output.tables import FORMATS, files_in, is_one_file
@@ -244,9 +245,7 @@ def write_sqlite(content: Content, path: Path) -> None:
             with database.conn:
                 database.conn.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
     except OperationalError as error:
-        # SQLite does not expose the system's error number
-        number = errno.ENOSPC if "full" in str(error) else errno.EIO
-        raise OSError(number, str(error)) from error
+        raise OSError(disk_errno(error) or errno.EIO, str(error)) from error
     finally:
         database.close()
 
