@@ -13,6 +13,22 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
+# What a number of the system means for an output, and the next step.
+_REASONS = {
+    errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere"),
+    errno.EDQUOT: ("your disk quota is used up", "free some space, or write elsewhere"),
+    errno.EIO: ("the disk cannot be written, or a file would be too large", "write elsewhere"),
+    errno.EFBIG: ("the file would be larger than this system allows", "write elsewhere"),
+    errno.EACCES: ("permission denied", "write elsewhere"),
+    errno.EPERM: ("permission denied", "write elsewhere"),
+    errno.EROFS: ("the file system is read-only", "write elsewhere"),
+    errno.ENOENT: ("its folder does not exist", "make the folder first"),
+    errno.ENOTDIR: ("its folder is a file", "write elsewhere"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
+    errno.EEXIST: ("it exists, and is no folder", "name a folder, or a file with an extension, with `-o`"),
+    errno.EISDIR: ("it is a folder", "name a file with `-o`"),
+}
+
 REPORT_IT = "this is a defect of nsys-pp: please report it with the traceback that `--debug` shows"
 _MOST_CHARACTERS = 200  # of the text of an unforeseen error
 
@@ -99,6 +115,11 @@ def escape_bytes(text: str) -> str:
     'caf\\xe9.sqlite'
     """
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def explain_os_error(error: OSError) -> tuple[str, str]:
+    """Return why an output cannot be written, and the next step."""
+    return _REASONS.get(error.errno or 0, (error.strerror or str(error), "write elsewhere"))
 
 
 def describe_path(path: Path | str) -> str:

@@ -39,6 +39,7 @@ def make_temporary_file(output: Path) -> Path:
     _enter_folder(output.parent)
     handle, name = tempfile.mkstemp(dir=output.parent, prefix=_prefix(output.name))
     os.close(handle)
+    os.chmod(name, 0o600)  # whatever the umask is
     return Path(name)
 
 
@@ -64,7 +65,9 @@ def make_temporary_folder(output: Path) -> Path:
         OSError: It cannot be created.
     """
     _enter_folder(output.parent)
-    return Path(tempfile.mkdtemp(dir=output.parent, prefix=_prefix(output.name)))
+    folder = Path(tempfile.mkdtemp(dir=output.parent, prefix=_prefix(output.name)))
+    folder.chmod(0o700)  # whatever the umask is
+    return folder
 
 
 @cache

@@ -12,7 +12,6 @@ import os
 import re
 import sys
 import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -20,6 +19,7 @@ import click
 from nsys_pp.cli.command import OrderedGroup
 from nsys_pp.cli.result import (
     FULL,
+    discard,
     end_on_interrupt,
     escape_line,
     explain_ending,
@@ -92,11 +92,7 @@ class _MainGroup(OrderedGroup):
                     click.echo(ending.message, err=True)
                 else:
                     if isinstance(error, OSError) and error.errno in FULL:
-                        # unwritten data, which Python would write at exit
-                        with suppress(OSError, ValueError):
-                            null = os.open(os.devnull, os.O_WRONLY)
-                            os.dup2(null, sys.stdout.fileno())
-                            os.close(null)
+                        discard(sys.stdout)
                     print_error(ending.message or "", ending.hint)
                 ctx.exit(ending.status)
 
@@ -104,7 +100,7 @@ class _MainGroup(OrderedGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Take inputs without a command as those of `start`."""
-        if args[0] not in self.commands and (os.path.exists(args[0]) or set(args[0]) & set("*?[")):
+        if args[0] not in self.commands and (os.path.exists(args[0]) or set(args[0]) & set("*?[./")):
             from nsys_pp.cli.commands import start
 
             return "start", start, args

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import signal
 import sys
@@ -20,7 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,7 @@ from nsys_pp.errors import (
     describe_path,
     describe_unforeseen,
     escape_bytes,
+    explain_os_error,
 )
 
 if TYPE_CHECKING:
@@ -138,7 +140,20 @@ def log(
     if record.in_json:
         fields = {"time": _now(), "level": level, "event": event, "message": message, **(facts or {})}
         line = json.dumps(fields)
-    click.echo(line, file=file, err=file is None)
+    try:
+        click.echo(line, file=file, err=file is None)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        discard(sys.stderr)  # of a whole output, a log on a full disk makes no failure
+
+
+def discard(stream: IO[str]) -> None:
+    """Write a stream to nowhere from now on, also its unwritten data, which Python would write at exit."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def print_error(message: str, hint: str | None) -> None:
@@ -307,9 +322,8 @@ def _set_alarm(seconds: float) -> None:
 
 
 _WITHOUT_PARTS = ("extract", "info", "project", "scrub")
-# errors of a standard output that cannot be written
-_OF_NAMES = {errno.ENAMETOOLONG: "the name is too long", errno.EACCES: "permission denied"}
-FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a standard output has no name in errors, nor any other way to fail
+_OF_NAMES = (errno.ENAMETOOLONG, errno.EACCES)
 
 
 class Ending(NamedTuple):
@@ -335,10 +349,11 @@ def explain_ending(error: BaseException) -> Ending:
         return Ending(error.exit_code, error.format_message(), is_ours=False)
     # errors of files have a file name
     if isinstance(error, OSError) and error.filename is None and error.errno in FULL:
-        message = f"cannot write to standard output: {FULL[error.errno]}"
-        return Ending(1, message, "free some space, or write elsewhere")
+        reason, hint = explain_os_error(error)
+        return Ending(1, f"cannot write to standard output: {reason}", hint)
     if isinstance(error, OSError) and error.errno in _OF_NAMES:
-        return Ending(1, f"`{describe_path(error.filename)}`: {_OF_NAMES[error.errno]}", "choose another one")
+        reason = explain_os_error(error)[0]
+        return Ending(1, f"`{describe_path(error.filename)}`: {reason}", "choose another one")
     details = "".join(traceback.format_exception(error))
     if isinstance(error, MemoryError):
         hint = "raise the memory limit of the job, or process fewer reports at once"
@@ -359,8 +374,11 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     result, explains_rows = options.pop("result"), options.pop("explain_rows")
     if result is not None:
         from nsys_pp.output.files import check_output, replace_file
+        from nsys_pp.output.perfetto.manifest import name_manifest
 
-        is_output = result.absolute() == Path(options.get("output") or "").absolute()
+        output = options.get("output") or Path()
+        outputs = [name_manifest(output), output] if output.name else []
+        is_output = os.path.realpath(result) in map(os.path.realpath, outputs)
         if result.suffix != ".json" or is_output or (result.is_file() and not _is_result(result)):
             raise click.UsageError(
                 f"invalid `--result {result}`; expected a .json file other than `-o`, new or of `--result`"
@@ -384,6 +402,8 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     log_traceback(ending.details)
     if result is not None:
         try:
+            if is_interrupt(raised):  # a second Ctrl-C would leave a temporary file; the alarm still ends it
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
             if result.is_file() and not _is_result(result):
                 raise NsysPPError(
                     f"`{result}` is an output of this run, and no `--result`", "choose another name"

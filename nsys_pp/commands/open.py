@@ -102,7 +102,7 @@ def open_output(
         NsysPPError: The port is in use.
     """
     path = Path(file)
-    if path.is_dir() or path.suffix in (".sqlite", ".nsys-rep", ".nspart"):
+    if (path.exists() and not path.is_file()) or path.suffix in (".sqlite", ".nsys-rep", ".nspart"):
         raise ReportError(f"`{path}` is no trace or page", f"`nsys-pp {path}` writes both from reports")
     if not path.is_file():
         raise missing_error(path)

@@ -13,7 +13,7 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Report
 from nsys_pp.model.identity import find_first, read_time_shift
 
-UNTIMED = "without times: CUPTI did not measure them"
+UNTIMED = "without times, as CUPTI writes what it did not measure"
 UNKNOWN_EVENT = "of an unknown type"
 _MEANINGS = {
     "start": "without a start",

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from nsys_pp.errors import OutputError
+from nsys_pp.errors import OutputError, explain_os_error
 from nsys_pp.leftovers import (
     MOVED_ASIDE,
     find_usual_mode,
@@ -21,21 +21,6 @@ from nsys_pp.leftovers import (
     make_temporary_folder,
     sweep_folder,
 )
-
-_REASONS = {
-    errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere"),
-    errno.EDQUOT: ("your disk quota is used up", "free some space, or write elsewhere"),
-    errno.EIO: ("the disk cannot be written, or a file would be too large", "write elsewhere"),
-    errno.EFBIG: ("the file would be larger than this system allows", "write elsewhere"),
-    errno.EACCES: ("permission denied", "write elsewhere"),
-    errno.EPERM: ("permission denied", "write elsewhere"),
-    errno.EROFS: ("the file system is read-only", "write elsewhere"),
-    errno.ENOENT: ("its folder does not exist", "make the folder first"),
-    errno.ENOTDIR: ("its folder is a file", "write elsewhere"),
-    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
-    errno.EEXIST: ("it exists, and is no folder", "name a folder, or a file with an extension, with `-o`"),
-    errno.EISDIR: ("it is a folder", "name a file with `-o`"),
-}
 
 # An output that is no file: the standard output of the process.
 STANDARD_OUTPUT = Path("-")
@@ -229,7 +214,7 @@ def translate_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
-        reason, hint = _REASONS.get(error.errno or 0, (error.strerror or str(error), "write elsewhere"))
+        reason, hint = explain_os_error(error)
         raise OutputError(f"cannot write `{path}`: {reason}", hint) from error
 
 

@@ -11,7 +11,7 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,7 @@ import polars as pl
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import SCHEMAS, Group, RawReport
 from nsys_pp.read.files import check_regular
-from nsys_pp.read.names import STRINGS_TABLE, TABLES, Source
+from nsys_pp.read.names import STRINGS_TABLE, TABLES, Source, spell
 from nsys_pp.read.plan import (
     Refused,
     assemble,
@@ -155,7 +155,8 @@ def _try_apart(path: Path, call: str) -> None:
 
 def _read_directory(path: Path, need: frozenset[Group]) -> RawReport:
     files = list_table_files(path)
-    catalog = {name: _with_file(file, _read_columns) for name, file in files.items()}
+    columns = {name: _spell_names(_with_file(file, _read_columns)) for name, file in files.items()}
+    catalog = {name: [*theirs] for name, theirs in columns.items()}
     recorded = name_recorded(catalog)
     sources = [*plan_sources(catalog, need, has_row_id=False)]
     rows = {source.name: _with_file(files[source.name], _count_rows) for source in sources}
@@ -166,7 +167,10 @@ def _read_directory(path: Path, need: frozenset[Group]) -> RawReport:
                 f"`{files[name]}` is no table of nsys: it has {count:,} rows, more than bytes",
                 "export the report again",
             )
-    read = [_with_file(files[source.name], partial(_read_source, source)) for source in sources]
+    read = [
+        _with_file(files[source.name], partial(_read_source, source, columns[source.name]))
+        for source in sources
+    ]
     frames = assemble((source.table.frame, rows) for source, (rows, _) in zip(sources, read, strict=True))
     rows |= {name: _with_file(files[name], _count_rows) for name in {*recorded.values()} - rows.keys()}
     counts = {frame: rows[name] for frame, name in recorded.items()}
@@ -187,7 +191,13 @@ def _read_directory(path: Path, need: frozenset[Group]) -> RawReport:
 
 def list_table_files(path: Path) -> dict[str, Path]:
     """List the tables of an exported folder by name."""
-    return {file.stem: file for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES}
+    files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES}
+    return {name: files[theirs] for name, theirs in _spell_names(files).items()}
+
+
+def _spell_names(names: Iterable[str]) -> dict[str, str]:
+    """Return names of tables or columns by those that nsys writes, which are equal in any case."""
+    return {spell(name): name for name in sorted(names, key=lambda name: name == spell(name))}  # the last one
 
 
 def read_whole_tables(path: Path) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -262,13 +272,17 @@ def _count_rows(file: Path) -> int:
     return int(_open(file, columns=[0]).select(pl.len()).collect().item()) if _read_columns(file) else 0
 
 
-def _read_source(source: Source, file: Path) -> tuple[pl.DataFrame, list[Refused]]:
-    columns = [*dict.fromkeys(source.columns.values())]
-    rows, refused = drop_refused(source, _read_table(file, partial(_select_source, source), columns))
+def _read_source(source: Source, named: Mapping[str, str], file: Path) -> tuple[pl.DataFrame, list[Refused]]:
+    columns = [named[name] for name in dict.fromkeys(source.columns.values())]
+    select = partial(
+        _select_source, source, {theirs: name for name, theirs in named.items() if name != theirs}
+    )
+    rows, refused = drop_refused(source, _read_table(file, select, columns))
     return shape_rows(source, rows), refused
 
 
-def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
+def _select_source(source: Source, names: Mapping[str, str], table: pl.LazyFrame) -> pl.DataFrame:
+    table = table.rename(names, strict=False)
     types, schema, columns = table.collect_schema(), SCHEMAS[source.table.frame], []
     for ours, theirs in source.columns.items():
         dtype, column = types[theirs], pl.col(theirs)

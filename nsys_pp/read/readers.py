@@ -166,6 +166,8 @@ def find_reports(
     for named in inputs:
         refused: _Unreadable = {}
         try:
+            if not str(named):
+                raise ReportError("the name of an input is empty", "a variable of the script may be empty")
             expanded = _expand(Path(named), suffixes, refused)
         except ReportError as error:
             expanded, refused = [], {str(named): error}
@@ -357,8 +359,8 @@ def _changed_ns(path: Path) -> int:
 
 
 def _resolve(path: Path) -> Path:
-    """Resolve links; a cycle of links is resolved as far as it can be."""
+    """Resolve links; one that leads nowhere is a file of its own."""
     try:
-        return path.resolve()
+        return path.resolve(strict=True)
     except (OSError, RuntimeError):
         return path.absolute()

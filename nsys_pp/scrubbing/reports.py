@@ -334,6 +334,8 @@ def scrub_report(
     assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
     written = {*list_tables(target)}
     others = [name for name in list_tables(path) if spell(name) not in written]
+    if absent := ", ".join(f"`{name}`" for name in keep_tables if name not in {*others} | written):
+        warnings.warn(f"`{path}` has no table {absent}", stacklevel=3)
     if copied := [name for name in keep_tables if name in others]:
         copy_tables(path, target, copied)
         listed = ", ".join(f"`{name}`" for name in copied)
@@ -419,6 +421,9 @@ _REFERENCES = {
 }
 
 
+_OF_NAMES = ("nvtx", "payloads", "thread_names")  # frames whose threads need not have events
+
+
 def remove_unused(raw: RawReport) -> RawReport:
     """Remove the texts that no analysis shows.
 
@@ -432,12 +437,18 @@ def remove_unused(raw: RawReport) -> RawReport:
     """
     report = build_report(raw)
     frames = dict(raw.frames)
-    threads, processes = report.threads["thread_key"].implode(), report.processes["process_key"].implode()
+    of_events = [
+        frame["thread"] for name, frame in raw.frames.items() if "thread" in frame and name not in _OF_NAMES
+    ]
+    threads = pl.concat([report.threads["thread_key"], *of_events]).unique()
+    processes = pl.concat(
+        [report.processes["process_key"], threads.to_frame().select(process_key(pl.first())).to_series()]
+    )
     frames["processes"] = _clear(
-        raw["processes"], "name", unless=pl.col("process").is_in(processes).fill_null(value=False)
+        raw["processes"], "name", unless=pl.col("process").is_in(processes.implode()).fill_null(value=False)
     )
     of_ranks = raw["strings"].filter(pl.col("text").str.contains(RANK_THREAD))["id"].drop_nulls()
-    is_shown = pl.col("thread").is_in(threads) | pl.col("name_id").is_in(of_ranks.implode())
+    is_shown = pl.col("thread").is_in(threads.implode()) | pl.col("name_id").is_in(of_ranks.implode())
     frames["thread_names"] = _clear(raw["thread_names"], "name_id", unless=is_shown.fill_null(value=False))
     frames["nvtx"], frames["payloads"] = _remove_from_ranges(raw)
     frames["os_calls"] = _clear(raw["os_calls"], "name_id", unless=pl.col("is_call").fill_null(value=False))

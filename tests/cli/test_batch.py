@@ -111,10 +111,12 @@ def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> N
 
 
 def test_inputs_that_match_no_file_are_skipped_and_named(tmp_path: Path) -> None:
-    absent, link, pattern = tmp_path / "rank9.sqlite", tmp_path / "link.sqlite", tmp_path / "none*"
-    link.symlink_to("nowhere")
+    absent, pattern = tmp_path / "rank9.sqlite", tmp_path / "none*"
+    links = [tmp_path / "link.sqlite", tmp_path / "another.sqlite"]
+    for link in links:
+        link.symlink_to("nowhere")
     output, result = tmp_path / "run.pftrace", tmp_path / "result.json"
-    line = ("merge", RANK0, absent, link, pattern, "-o", output)
+    line = ("merge", RANK0, absent, *links, "", pattern, "-o", output)
     assert_refused(call(*line), f"`{absent}` does not exist")
     assert not output.exists()
     done = call(*line, "--keep-going", "--result", result)
@@ -123,9 +125,10 @@ def test_inputs_that_match_no_file_are_skipped_and_named(tmp_path: Path) -> None
     assert reasons == {
         str(absent): f"`{absent}` does not exist",
         str(pattern): f"`{pattern}` matches no report",
-        str(link): f"`{link}` does not exist",
+        **{str(link): f"`{link}` does not exist" for link in links},
+        ".": "the name of an input is empty",
     }
-    assert all(f"skipped {path}: " in done.stderr for path in (absent, link, pattern))
+    assert all(f"skipped {path}: " in done.stderr for path in (absent, *links, pattern))
     assert_refused(
         call("merge", absent, pattern, "-o", tmp_path / "none.pftrace", "--keep-going"), "does not exist"
     )
@@ -155,10 +158,13 @@ def test_a_result_replaces_no_other_file(tmp_path: Path) -> None:
     assert report.read_bytes() == RANK0.read_bytes()
     for _ in range(2):
         succeed("info", report, "--result", tmp_path / "own.json")
-    manifest = tmp_path / "x.manifest.json"
-    line = ("merge", report, "-o", tmp_path / "x.pftrace", "--manifest", "--result", manifest)
-    assert f"Error: `{manifest}` is an output of this run" in call(*line).stderr
-    assert "perfetto_manifest" in json.loads(manifest.read_bytes())
+    line = ("merge", report, "-o", tmp_path / "x.pftrace", "--manifest", "--result")
+    assert "invalid `--result" in call(*line, tmp_path / "x.manifest.json").stderr
+    assert not (tmp_path / "x.pftrace").exists()
+    kernels, line = tmp_path / "kernels.json", ("summary", report, "--table", "kernels,copies")
+    refused = call(*line, "--format", "json", "-o", tmp_path, "--result", kernels)
+    assert f"Error: `{kernels}` is an output of this run" in refused.stderr
+    assert b"kernels" in kernels.read_bytes()
 
 
 def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:

@@ -306,6 +306,11 @@ def test_a_full_standard_output_is_told(report: Path, command: str) -> None:
     assert_refused(refused, "cannot write to standard output: the disk is full")
 
 
+def test_a_log_on_a_full_disk_is_no_failure(report: Path, folder: Path) -> None:
+    full = ["bash", "-c", 'exec "$@" 2> /dev/full', "bash"]
+    assert run("merge", report, "-o", folder / "run.pftrace", before=full).code == 0
+
+
 @pytest.mark.parametrize("command", ["merge", "info"])
 def test_nsys_is_missed_by_its_name(report: Path, folder: Path, command: str) -> None:
     recorded = report.with_suffix(".nsys-rep")

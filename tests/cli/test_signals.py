@@ -143,9 +143,11 @@ def test_an_ended_process_leaves_nothing_that_stays(
     assert not any(path.name.startswith(".") for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("names", [("SIGTERM", "SIGHUP"), ("SIGINT", "SIGTERM")])
+@pytest.mark.parametrize("names", [("SIGTERM", "SIGHUP"), ("SIGINT", "SIGTERM"), ("SIGINT", "SIGINT")])
 def test_two_signals_at_once_are_one(large_report: Path, tmp_path: Path, names: Sequence[str]) -> None:
-    line = command_line("merge", large_report, "-o", tmp_path / "run.pftrace")
+    """A second Ctrl-C, too, while what happened is written."""
+    result = tmp_path / "result.json"
+    line = command_line("merge", large_report, "-o", tmp_path / "run.pftrace", "--result", result)
     process = subprocess.Popen(
         line, env=environment(), stderr=subprocess.PIPE, text=True, preexec_fn=_hear_signals
     )
@@ -154,6 +156,7 @@ def test_two_signals_at_once_are_one(large_report: Path, tmp_path: Path, names: 
         process.send_signal(getattr(signal, name))
     _, stderr = process.communicate(timeout=PATIENCE_S)
     assert stderr in ("Interrupted\n", "Terminated\n", "")
+    assert {path.name for path in tmp_path.iterdir()} <= {result.name}
 
 
 @pytest.mark.slow
@@ -198,6 +201,8 @@ def test_closed_streams_are_as_a_discarded_output(tmp_path: Path) -> None:
     assert run("merge", RANK0, "-o", tmp_path / "open").code == 0
     assert (tmp_path / "closed").read_bytes() == (tmp_path / "open").read_bytes()
     assert run("merge", RANK0, "-o", "-", before=shell).code == 0
+    shell[2] = 'exec "$@" <&- 2>&1'
+    assert "standard input names no reports" in run("info", "-", before=shell).stdout
 
 
 def test_an_encoding_and_a_number_of_threads_that_lack_something() -> None:

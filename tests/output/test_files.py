@@ -55,7 +55,13 @@ def test_an_output_that_appears_meanwhile_is_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("umask", "source", "mode"),
     [
-        *[(0o022, None, 0o644), (0o077, None, 0o600), (0o002, None, 0o664), (0, None, 0o666)],
+        *[
+            (0o022, None, 0o644),
+            (0o077, None, 0o600),
+            (0o002, None, 0o664),
+            (0, None, 0o666),
+            (0o277, None, 0o400),
+        ],
         *[(0o022, 0o600, 0o600), (0o022, 0o640, 0o640), (0o022, 0o444, 0o644), (0o022, 0o666, 0o644)],
     ],
 )

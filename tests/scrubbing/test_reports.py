@@ -162,7 +162,21 @@ def test_other_tables_are_kept_on_request(tmp_path: Path) -> None:
         "scrub", report, "-o", tmp_path / "b.sqlite", "--keep-table", "notes", "--keep-table", "absent"
     )
     assert f"note: `{report}`: `notes` copied as they are, with all their texts" in done.stderr
+    assert f"note: `{report}` has no table `absent`" in done.stderr
     assert select(tmp_path / "b.sqlite", "SELECT * FROM notes") == [("shown", 0.5), (b"\0\xff", None)]
+
+
+def test_names_of_threads_that_only_the_system_knows_are_kept(tmp_path: Path) -> None:
+    report = edit(
+        Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
+        "CREATE TABLE SCHED_EVENTS (start, cpu, isSchedIn, globalTid)",
+        "INSERT INTO SCHED_EVENTS VALUES (5, 0, 1, 77)",
+        "INSERT INTO StringIds VALUES (77777, 'loader'), (77778, 'of no event')",
+        "INSERT INTO ThreadNames (nameId, globalTid) VALUES (77777, 77), (77778, 78)",
+    )
+    succeed("scrub", report, "-o", tmp_path / "b.sqlite")
+    names = "SELECT s.value FROM ThreadNames JOIN StringIds AS s ON s.id = nameId WHERE globalTid IN (77, 78)"
+    assert select(tmp_path / "b.sqlite", names) == [("loader",)]
 
 
 @pytest.mark.parametrize(
