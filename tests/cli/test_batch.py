@@ -112,7 +112,7 @@ def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> N
 
 def test_inputs_that_match_no_file_are_skipped_and_named(tmp_path: Path) -> None:
     absent, pattern = tmp_path / "rank9.sqlite", tmp_path / "none*"
-    links = [tmp_path / "link.sqlite", tmp_path / "another.sqlite"]
+    links = (tmp_path / "link.sqlite", tmp_path / "another.sqlite")
     for link in links:
         link.symlink_to("nowhere")
     output, result = tmp_path / "run.pftrace", tmp_path / "result.json"
@@ -161,8 +161,9 @@ def test_a_result_replaces_no_other_file(tmp_path: Path) -> None:
     line = ("merge", report, "-o", tmp_path / "x.pftrace", "--manifest", "--result")
     assert "invalid `--result" in call(*line, tmp_path / "x.manifest.json").stderr
     assert not (tmp_path / "x.pftrace").exists()
-    kernels, line = tmp_path / "kernels.json", ("summary", report, "--table", "kernels,copies")
-    refused = call(*line, "--format", "json", "-o", tmp_path, "--result", kernels)
+    kernels = tmp_path / "kernels.json"
+    tables = ("summary", report, "--table", "kernels,copies", "--format", "json", "-o", tmp_path)
+    refused = call(*tables, "--result", kernels)
     assert f"Error: `{kernels}` is an output of this run" in refused.stderr
     assert b"kernels" in kernels.read_bytes()
 
