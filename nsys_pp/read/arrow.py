@@ -11,7 +11,7 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -200,18 +200,20 @@ def _spell_names(names: Iterable[str]) -> dict[str, str]:
     return {spell(name): name for name in sorted(names, key=lambda name: name == spell(name))}  # the last one
 
 
-def read_whole_tables(path: Path) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Read all tables of an exported folder, each with its name and all columns.
+def read_whole_tables(path: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Read tables of an exported folder with all columns: those of these names that it has, or all.
 
     Raises:
         ReportError: A table cannot be read.
     """
-    _try_apart(path, "for _ in _read_whole(path): pass")
-    return _read_whole(path)
+    names = None if names is None else [*names]
+    _try_apart(path, f"for _ in _read_whole(path, {names!a}): pass")
+    return _read_whole(path, names)
 
 
-def _read_whole(path: Path) -> Iterator[tuple[str, pl.DataFrame]]:
-    return ((name, _with_file(file, _read_table)) for name, file in list_table_files(path).items())
+def _read_whole(path: Path, names: Sequence[str] | None) -> Iterator[tuple[str, pl.DataFrame]]:
+    files = list_table_files(path).items()
+    return ((name, _with_file(file, _read_table)) for name, file in files if names is None or name in names)
 
 
 def _read_table(

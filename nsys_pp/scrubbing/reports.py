@@ -334,7 +334,8 @@ def scrub_report(
     assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
     written = {*list_tables(target)}
     others = [name for name in list_tables(path) if spell(name) not in written]
-    if absent := ", ".join(f"`{name}`" for name in keep_tables if name not in {*others} | written):
+    present = {*others} | written
+    if absent := ", ".join(f"`{name}`" for name in keep_tables if present.isdisjoint((name, spell(name)))):
         warnings.warn(f"`{path}` has no table {absent}", stacklevel=3)
     if copied := [name for name in keep_tables if name in others]:
         copy_tables(path, target, copied)
@@ -544,8 +545,8 @@ def copy_folder_tables(path: Path, connection: sqlite3.Connection, names: Collec
         ReportError: A table cannot be read.
         sqlite3.Error: The copy cannot be written.
     """
-    for name, table in read_whole_tables(path):
-        if name in names and table.width:
+    for name, table in read_whole_tables(path, names):
+        if table.width:
             plain = table.select(_as_plain(column) for column in table)
             columns, places = ", ".join(map(quote_name, plain.columns)), ", ".join("?" * plain.width)
             connection.execute(f"CREATE TABLE {quote_name(name)} ({columns})")
