@@ -585,6 +585,7 @@ _TELLING = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY|CRE
 _HOME = re.compile(r"(?:^|[\s=:\"';,])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
 _SYSTEM_USERS = {"root", "user", "users", "shared", "runner"}
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_NEXT_VARIABLE = re.compile(r";(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
 
 def list_texts(path: Path) -> set[bytes]:
@@ -631,20 +632,20 @@ def find_people(path: Path) -> Identities:
             continue
         for variable, content in split_variables(value, is_block=ENVIRONMENT_ROWS[name] == "block"):
             if variable in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"):
-                users.add(content)
-            if _TELLING.search(variable) and len(content) >= LEAST_BYTES:
-                secrets.add(content)
+                users.add(content.partition(";")[0])
+            if _TELLING.search(variable):
+                secrets.update(text for text in (content, *content.split(";")) if len(text) >= LEAST_BYTES)
     users = {user for user in users if len(user) > 1 and user.lower() not in _SYSTEM_USERS}
     return Identities(users=frozenset(users), secrets=frozenset(secrets))
 
 
 def split_variables(value: str, *, is_block: bool) -> Iterator[tuple[str, str]]:
-    """Split the environment into names and values without quotes.
+    """Split the environment into names and values without quotes; a value may have semicolons.
 
-    >>> list(split_variables('A=1;B="x"', is_block=True))
-    [('A', '1'), ('B', 'x')]
+    >>> list(split_variables('A=1;2;B="x";', is_block=True))
+    [('A', '1;2'), ('B', 'x')]
     """
-    for entry in value.split(";") if is_block else [value]:
+    for entry in _NEXT_VARIABLE.split(value.rstrip(";")) if is_block else [value]:
         if match := _VARIABLE.fullmatch(entry):
             yield match[1], match[2].strip('"')
 
