@@ -411,13 +411,12 @@ def parse_table_names(tables: Collection[str], others: Collection[str] = ()) -> 
     names = (*tables, *others)
 
     def parse(text: str) -> tuple[str, ...]:
-        chosen = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-        if chosen == ("all",):
-            return tuple(tables)
+        words = (name.strip() for name in text.split(","))
+        chosen = dict.fromkeys(name for word in words for name in (tables if word == "all" else (word,)))
         for name in chosen:
             if name not in names:
                 raise ValueError(f"unknown table {name!r}; expected {', '.join(names)} or all")
-        return chosen
+        return tuple(chosen)
 
     more = f"; not in all: {', '.join(others)}" if others else ""
     return {"type": parse, "values": f"Names: {', '.join(tables)}{more}."}

@@ -246,17 +246,16 @@ def _now() -> str:
 
 _PATIENCE_S = 10.0
 _SOON_S = 0.02
-_endings = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_endings = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _cause: list[int] = []  # signals, the first one first
 
 
 @contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` at the first Ctrl-C, and end the process at the second.
+    """Raise `KeyboardInterrupt` at Ctrl-C, SIGTERM, and SIGHUP where it is not ignored.
 
-    So do SIGTERM, which batch systems send some seconds before SIGKILL, and SIGHUP where it is not ignored;
-    further ones are ignored, since batch systems send them to all processes of a job, also through their
-    shell.
+    Further ones are ignored to the end of the process, which removes what it has begun: batch systems send
+    them to all processes of a job, also through their shell, some seconds before SIGKILL.
 
     Python may raise between the acquisition of a lock and the `with` that releases it, so that a
     pool of threads waits forever: after some seconds, an alarm ends the process.
@@ -265,19 +264,20 @@ def end_on_interrupt() -> Iterator[None]:
         yield
         return
     _cause.clear()
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, _unwind)}
-    for ending in _endings:
-        if signal.getsignal(ending) == signal.SIG_DFL:
-            before[ending] = signal.signal(ending, _unwind)
+    before = {
+        ending: signal.signal(ending, _unwind)
+        for ending in _endings
+        if ending == signal.SIGINT or signal.getsignal(ending) == signal.SIG_DFL
+    }
     hook = sys.unraisablehook
     sys.unraisablehook = _raise_again
     try:
         yield
     finally:
-        _set_alarm(0)
         sys.unraisablehook = hook
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not _cause:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def is_interrupt(error: BaseException | None) -> bool:
@@ -291,7 +291,6 @@ def is_interrupt(error: BaseException | None) -> bool:
 
 def _unwind(number: int, _: object) -> None:
     _cause.append(number)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     for ending in _endings:
         if signal.getsignal(ending) == _unwind:
             signal.signal(ending, signal.SIG_IGN)
@@ -402,8 +401,6 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     log_traceback(ending.details)
     if result is not None:
         try:
-            if is_interrupt(raised):  # a second Ctrl-C would leave a temporary file; the alarm still ends it
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
             if result.is_file() and not _is_result(result):
                 raise NsysPPError(
                     f"`{result}` is an output of this run, and no `--result`", "choose another name"

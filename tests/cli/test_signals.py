@@ -263,14 +263,12 @@ with interrupts.end_on_interrupt():
 """
 
 
-@pytest.mark.parametrize(
-    ("patience_s", "times", "ending"), [(30, 2, signal.SIGINT), (0.2, 1, signal.SIGALRM)]
-)
-def test_what_is_stuck_ends_all_the_same(patience_s: float, times: int, ending: signal.Signals) -> None:
-    line = [sys.executable, "-c", _STUCK, str(patience_s)]
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_stuck_ends_all_the_same(times: int) -> None:
+    line = [sys.executable, "-c", _STUCK, "0.5"]
     with subprocess.Popen(line, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for said in ("working\n", "cleaning up\n")[:times]:
             assert process.stdout.readline() == said
             process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=PATIENCE_S) == -ending
+        assert process.wait(timeout=PATIENCE_S) == -signal.SIGALRM
