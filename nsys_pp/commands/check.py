@@ -12,7 +12,7 @@ from typing import Unpack
 import polars as pl
 
 from nsys_pp.errors import NsysPPError, describe_path
-from nsys_pp.frames.raw import ROW_COUNTS
+from nsys_pp.frames.raw import ALL_GROUPS, ROW_COUNTS, SHOW_GROUPS
 from nsys_pp.frames.report import Finding, Severity, build_findings
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_out
@@ -71,7 +71,7 @@ def check(inputs: Inputs, *, time_limit_s: float = 60.0, **options: Unpack[Batch
 
 
 def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
-    """Check one report; each error is a finding."""
+    """Check one report, also the data that others read on request; each error is a finding."""
     findings: list[Finding] = []
     counts = ROW_COUNTS.to_frame()
     try:
@@ -82,7 +82,7 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
             if is_part(path):
                 found, counts = _check_part(path)
             else:
-                raw = read_report(path, nsys=nsys)
+                raw = read_report(path, need=ALL_GROUPS | SHOW_GROUPS, nsys=nsys)
                 if raw.programs:
                     text = f"not read: {', '.join(raw.programs)}"
                     findings.append(Finding(severity="warning", kind="programs", text=text, meaning=PROGRAMS))

@@ -489,6 +489,40 @@ _COLUMNS: Mapping[str, DataTypes] = {
 SCHEMAS: Mapping[str, Schema] = {name: build_schema(columns) for name, columns in _COLUMNS.items()}
 
 
+_CALL = ("start", "end", "thread")
+# Columns without which a row is of no use, by raw frame; the first reason first.
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "nvtx": ("kind", "thread"),
+    "calls": _CALL,
+    "synchronizations": ("process", "correlation"),
+    "cuda_events": ("process", "correlation"),
+    "mpi_messages": _CALL,
+    "mpi_collectives": _CALL,
+    "os_calls": ("is_call", *_CALL),
+    "thread_switches": ("time", "thread", "is_in"),
+    "cuda_memory": ("time", "process", "action"),
+    "ranks": ("thread", "rank"),
+    "activities": ("start",),
+    "switches": ("time", "thread", "is_in"),
+    "samples": ("time", "thread"),
+    "stacks": ("sample", "symbol"),
+    "os_stacks": ("stack_id", "symbol"),
+    "cuda_stacks": ("stack_id", "symbol"),
+    "call_stacks": _CALL,
+    "mpi_requests": ("start", "thread"),
+    "overheads": _CALL,
+    "cuda_overheads": _CALL,
+    "gpu_metrics": ("time", "type", "metric", "value"),
+    "soc_metrics": ("time", "type", "metric", "value"),
+    "generic_events": ("time", "type"),
+    "processor_counts": ("start",),
+    "gpu_contexts": ("time", "change"),
+    "memory_pools": ("time", "process", "address"),
+    "network_metrics": ("start", "value"),
+    "diagnostics": ("text",),
+}
+
+
 class ExportedTable(Struct, frozen=True, kw_only=True):
     """A table of an export.
 

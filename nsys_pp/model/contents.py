@@ -721,8 +721,12 @@ def find_row_findings(report: Report, launches: pl.DataFrame, unnamed: Mapping[s
 
 def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
     """List the rows of `ROW_COUNTS` that were left out up to the report, and those missing in the file."""
-    for stage, table, source, reason, count in row_counts.rows():
-        if reason is None or stage == "projection":
+    # a row may be in two frames, one of them on request
+    named = row_counts.with_columns(pl.coalesce("source", "table").alias("source"))
+    once = named.unique(["stage", "source", "reason"], keep="first", maintain_order=True)
+    for stage, table, source, reason, count in once.rows():
+        # "other events": of another frame, or counted in it
+        if reason is None or stage == "projection" or reason.startswith("other events:"):
             continue
         is_harmless = reason.startswith(("notes:", "not calls:", "information,", "stored twice:"))
         what = f"{reason} (deleted, or lost)" if stage == "file" else f"left out: {reason}"
@@ -730,7 +734,7 @@ def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
             severity="info" if is_harmless else "warning",
             kind="missing rows" if stage == "file" else "rows left out",
             count=count,
-            text=f"{source or table}: {format_count(count, 'row')} {what}",
+            text=f"{source}: {format_count(count, 'row')} {what}",
             meaning="none is an event that is analysed"
             if is_harmless
             else _MEANINGS.get(table, "what they describe is missing"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.raw import REQUIRED, RawReport
 from nsys_pp.frames.report import Report
 from nsys_pp.model.identity import find_first, read_time_shift
 
@@ -37,39 +36,6 @@ _MEANINGS = {
     "metric": "without a metric",
     "value": "without a value",
 }
-_CALL = ("start", "end", "thread")
-_REQUIRED: Mapping[
-    str, tuple[str, ...]
-] = {  # columns without which a row is of no use, the first reason first
-    "nvtx": ("kind", "thread"),
-    "calls": _CALL,
-    "synchronizations": ("process", "correlation"),
-    "cuda_events": ("process", "correlation"),
-    "mpi_messages": _CALL,
-    "mpi_collectives": _CALL,
-    "os_calls": ("is_call", *_CALL),
-    "thread_switches": ("time", "thread", "is_in"),
-    "cuda_memory": ("time", "process", "action"),
-    "ranks": ("thread", "rank"),
-    "activities": ("start",),
-    "switches": ("time", "thread", "is_in"),
-    "samples": ("time", "thread"),
-    "stacks": ("sample", "symbol"),
-    "os_stacks": ("stack_id", "symbol"),
-    "cuda_stacks": ("stack_id", "symbol"),
-    "call_stacks": _CALL,
-    "mpi_requests": ("start", "thread"),
-    "overheads": _CALL,
-    "cuda_overheads": _CALL,
-    "gpu_metrics": ("time", "type", "metric", "value"),
-    "soc_metrics": ("time", "type", "metric", "value"),
-    "generic_events": ("time", "type"),
-    "processor_counts": ("start",),
-    "gpu_contexts": ("time", "change"),
-    "memory_pools": ("time", "process", "address"),
-    "network_metrics": ("start", "value"),
-    "diagnostics": ("text",),
-}
 _OPS = ("kernels", "copies", "decompressions", "sets", "graphs")
 # Tables whose incomplete rows are a reason to doubt the results, and the nouns of their rows.
 NOTED = {
@@ -85,6 +51,7 @@ NOTED = {
 }
 # Of events, operations or calls: up to this, what is off about them is only counted; beyond, a warning.
 QUIET_SHARE = 0.01
+_WITHOUT_TIMES = [_MEANINGS[column] for column in ("start", "end", "time")]
 
 
 def drop_unusable(raw: RawReport) -> None:
@@ -93,7 +60,7 @@ def drop_unusable(raw: RawReport) -> None:
     What may change results is also a warning: rows without a time or a thread, and many events of unknown
     types.
     """
-    for table, columns in _REQUIRED.items():
+    for table, columns in REQUIRED.items():
         for column in columns:
             if raw[table][column].null_count():
                 _drop(raw, table, raw[table][column].is_not_null(), _MEANINGS[column])
@@ -139,8 +106,10 @@ def _warn_of_names(raw: RawReport) -> None:
 def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:
     total = len(passes)
     count = raw.keep(table, passes, reason)
-    if count and table in NOTED and not (reason == UNKNOWN_EVENT and count <= total * QUIET_SHARE):
-        warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {NOTED[table]} {reason}", stacklevel=5)
+    is_noted = table in NOTED or (table in _TIMED | _INSTANTS and reason in _WITHOUT_TIMES)
+    if count and is_noted and not (reason == UNKNOWN_EVENT and count <= total * QUIET_SHARE):
+        noun = (_TIMED | _INSTANTS | NOTED)[table]
+        warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {noun} {reason}", stacklevel=5)
 
 
 _TIMED = {

@@ -13,7 +13,7 @@ import polars as pl
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.conform import conform_part
-from nsys_pp.frames.raw import ON_REQUEST, SCHEMAS, SHOW_GROUPS, ExportedTable, Group, RowTally
+from nsys_pp.frames.raw import ON_REQUEST, REQUIRED, SCHEMAS, SHOW_GROUPS, ExportedTable, Group, RowTally
 from nsys_pp.read.names import (
     COUNTED,
     LAUNCHER_VARIABLE,
@@ -36,6 +36,8 @@ class Refused(NamedTuple):
     row_count: int
     is_row: bool  # their rows are left out, too
 
+
+_TIMES = ("start", "end", "time")
 
 # Tables of an export with their columns.
 Catalog = Mapping[str, Sequence[str]]
@@ -180,7 +182,9 @@ def drop_refused(source: Source, frame: pl.DataFrame) -> tuple[pl.DataFrame, lis
         flag = f"{ours}_refused"
         if flag not in frame.columns or not (count := int(frame[flag].sum())):
             continue
-        is_drawn = bool({"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups})
+        is_drawn = ours not in (*_TIMES, *REQUIRED.get(source.table.frame, ())) and bool(
+            {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
+        )
         kind = "text" if SCHEMAS[source.table.frame][ours] == pl.String else "whole number"
         refused.append(Refused(f"with no {kind} in `{source.columns[ours]}`", count, not is_drawn))
         if not is_drawn:

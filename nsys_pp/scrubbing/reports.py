@@ -7,6 +7,7 @@ The file is new: it has no free pages, no definition of the original, and no tex
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import warnings
@@ -634,7 +635,12 @@ def find_people(path: Path) -> Identities:
             if variable in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"):
                 users.add(content.partition(";")[0])
             if _TELLING.search(variable):
-                secrets.update(text for text in (content, *content.split(";")) if len(text) >= LEAST_BYTES)
+                texts = (content, *content.split(";"))
+                forms = (
+                    *texts,
+                    *(json.dumps(text, ensure_ascii=False)[1:-1] for text in texts),
+                )  # of payloads
+                secrets.update(text for text in forms if len(text) >= LEAST_BYTES)
     users = {user for user in users if len(user) > 1 and user.lower() not in _SYSTEM_USERS}
     return Identities(users=frozenset(users), secrets=frozenset(secrets))
 

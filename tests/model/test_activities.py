@@ -436,6 +436,7 @@ def test_calls_are_named_and_what_tells_of_tracing_is_none(tmp_path: Path) -> No
         pytest.param([(None, 1), (4, 0), (5, 1), (6, None), (7, 0)], [(5, 7)], id="without a time"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*left out 1 of 5 switches of threads without a time")
 def test_a_run_is_what_lies_between_coming_and_leaving(
     tmp_path: Path, switches: list[tuple[int, int]], runs: list[tuple[int, int]]
 ) -> None:
@@ -444,6 +445,7 @@ def test_a_run_is_what_lies_between_coming_and_leaving(
     assert found.rows() == [(PROCESS, THREAD, start, end) for start, end in runs]
 
 
+@pytest.mark.filterwarnings("ignore:.*left out 1 of 6 allocations of GPU memory without a time")
 def test_allocations_are_in_order_and_keep_what_is_unknown(tmp_path: Path) -> None:
     high = 0xFFFF_0000_0000_0000
     report = build(

@@ -313,6 +313,7 @@ def mark_first_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> pl.S
     """
     if limit == 0 or table.is_fixed:
         return pl.repeat(True, len(frame), eager=True)
+    limit = min(limit, len(frame))  # polars has no larger numbers than 128 bits
     depths = _depths(frame, table)
     counted = pl.DataFrame(
         {"is_whole": depths == 0, "group": _number_groups(frame, _settle(frame, table)[0])}
