@@ -89,7 +89,8 @@ def scrub(
                 "scrub its reports, and extract or merge the copies",
             )
     read_from = {path: export_report(path, nsys=nsys) if is_unexported(path) else path for path in sources}
-    identities = reduce(Identities.joined, map(find_identities, read_from.values()), Identities())
+    found = (find_identities(report, users=users) for report in read_from.values())
+    identities = reduce(Identities.joined, found, Identities())
     pseudonyms = choose_pseudonyms(identities, hosts=hosts, users=users, paths=paths)
     copies = {sources[0]: Path(output)}
     if not is_file:

@@ -285,8 +285,12 @@ def assert_equal_frames(path: Path, raw: RawReport, copy: RawReport) -> None:
 _GROUPS: frozenset[Group] = ALL_GROUPS | {"metric_sums"}
 
 
-def find_identities(path: Path) -> Identities:
+def find_identities(path: Path, *, users: bool) -> Identities:
     """Find the names of machines, GPUs and users in a report, and its secrets.
+
+    Args:
+        path: The report.
+        users: Also look for folders of users in the texts that its copy keeps.
 
     Raises:
         ReportError: It cannot be read.
@@ -296,14 +300,36 @@ def find_identities(path: Path) -> Identities:
     values = {name: set(facts.filter(pl.col("name") == name)["value"]) for name in facts["name"].unique()}
     ids = values.get("hardware_id", set()) | values.get("system_id", set())
     uuids = pl.concat([raw["gpus"]["uuid"], raw["cuda_devices"]["uuid"]]).drop_nulls()
+    homes = _find_homes(path) if users else frozenset()
     return find_people(path).joined(
         Identities(
+            users=homes,
             hosts=frozenset(values.get("hostname", set())),
             # a process namespace, which is no machine's own
             machine_ids=frozenset(value for value in ids if not value.startswith("pid:")),
             uuids=frozenset(strip_uuid(uuid) for uuid in uuids),
         )
     )
+
+
+def _find_homes(path: Path) -> frozenset[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the copying has the same
+        raw = _read_kept(path)
+    columns = [
+        column
+        for frame in raw.frames.values()
+        for column in frame.iter_columns()
+        if column.dtype == pl.String
+    ]
+    texts = pl.concat([column.alias("text") for column in columns]).drop_nulls().unique()
+    return frozenset(_list_users(match[1] for text in texts for match in _HOME.finditer(text)))
+
+
+def _read_kept(path: Path) -> RawReport:
+    raw = remove_unused(read_report(path, need=_GROUPS))
+    raw.release("generic_events")  # with texts of all kinds
+    return raw
 
 
 class ScrubbedReport(Struct, frozen=True):
@@ -328,9 +354,7 @@ def scrub_report(
         ReportError: The report cannot be read, or the copy would differ from what was to be written.
         OSError: The copy cannot be written.
     """
-    raw = remove_unused(read_report(path, need=_GROUPS))
-    raw.release("generic_events")  # with texts of all kinds
-    raw = replace_texts(raw, pseudonyms)
+    raw = replace_texts(_read_kept(path), pseudonyms)
     write_database(target, raw)
     assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
     written = {*list_tables(target)}
@@ -583,7 +607,7 @@ def _as_plain(column: pl.Series) -> pl.Series:
 
 
 _TELLING = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY|CREDENTIAL", re.IGNORECASE)
-_HOME = re.compile(r"(?:^|[\s=:\"';,])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
+_HOME = re.compile(r"(?:^|[\s=:\"';,(\[/])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
 _SYSTEM_USERS = {"root", "user", "users", "shared", "runner"}
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NEXT_VARIABLE = re.compile(r";(?=[A-Za-z_][A-Za-z0-9_]*=)")
@@ -641,8 +665,11 @@ def find_people(path: Path) -> Identities:
                     *(json.dumps(text, ensure_ascii=False)[1:-1] for text in texts),
                 )  # of payloads
                 secrets.update(text for text in forms if len(text) >= LEAST_BYTES)
-    users = {user for user in users if len(user) > 1 and user.lower() not in _SYSTEM_USERS}
-    return Identities(users=frozenset(users), secrets=frozenset(secrets))
+    return Identities(users=frozenset(_list_users(users)), secrets=frozenset(secrets))
+
+
+def _list_users(names: Iterable[str]) -> Iterator[str]:
+    return (name for name in names if len(name) > 1 and name.lower() not in _SYSTEM_USERS)
 
 
 def split_variables(value: str, *, is_block: bool) -> Iterator[tuple[str, str]]:

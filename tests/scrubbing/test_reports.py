@@ -178,6 +178,15 @@ def test_a_secret_may_have_semicolons_and_quotes(tmp_path: Path) -> None:
     assert find_words((tmp_path / "b.sqlite").read_bytes(), ['"half', "second half"]) == set()
 
 
+def test_users_are_found_in_names_of_events(tmp_path: Path) -> None:
+    report = edit(
+        Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
+        "UPDATE NVTX_EVENTS SET text = 'open file:///home/alicebrown/x.py', textId = NULL WHERE rowid = 20",
+    )
+    succeed("scrub", report, "-o", tmp_path / "b.sqlite", "--users")
+    assert find_words((tmp_path / "b.sqlite").read_bytes(), ["alicebrown"]) == set()
+
+
 def test_names_of_threads_that_only_the_system_knows_are_kept(tmp_path: Path) -> None:
     report = edit(
         Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
