@@ -489,6 +489,7 @@ _COLUMNS: Mapping[str, DataTypes] = {
 SCHEMAS: Mapping[str, Schema] = {name: build_schema(columns) for name, columns in _COLUMNS.items()}
 
 
+TIMES = ("start", "end", "time")  # columns of times
 _CALL = ("start", "end", "thread")
 # Columns without which a row is of no use, by raw frame; the first reason first.
 REQUIRED: Mapping[str, tuple[str, ...]] = {

@@ -8,7 +8,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import REQUIRED, RawReport
+from nsys_pp.frames.raw import REQUIRED, TIMES, RawReport
 from nsys_pp.frames.report import Report
 from nsys_pp.model.identity import find_first, read_time_shift
 
@@ -51,7 +51,7 @@ NOTED = {
 }
 # Of events, operations or calls: up to this, what is off about them is only counted; beyond, a warning.
 QUIET_SHARE = 0.01
-_WITHOUT_TIMES = [_MEANINGS[column] for column in ("start", "end", "time")]
+_WITHOUT_TIMES = [_MEANINGS[column] for column in TIMES]
 
 
 def drop_unusable(raw: RawReport) -> None:
@@ -106,9 +106,9 @@ def _warn_of_names(raw: RawReport) -> None:
 def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:
     total = len(passes)
     count = raw.keep(table, passes, reason)
-    is_noted = table in NOTED or (table in _TIMED | _INSTANTS and reason in _WITHOUT_TIMES)
+    is_noted = table in NOTED or (table in _NOUNS and reason in _WITHOUT_TIMES)
     if count and is_noted and not (reason == UNKNOWN_EVENT and count <= total * QUIET_SHARE):
-        noun = (_TIMED | _INSTANTS | NOTED)[table]
+        noun = NOTED.get(table) or _NOUNS[table]
         warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {noun} {reason}", stacklevel=5)
 
 
@@ -146,6 +146,7 @@ _INSTANTS = {
     "cuda_memory": "allocations of GPU memory",
     "mpi_communicators": "MPI communicators",
 }
+_NOUNS = {**_TIMED, **_INSTANTS}
 
 
 def drop_impossible(raw: RawReport) -> None:
@@ -163,8 +164,8 @@ def drop_impossible(raw: RawReport) -> None:
             raw.frames[name] = raw[name].with_columns(pl.when(possible).then(column))
     to_utc_ns = (find_first(raw["session"]["utc_epoch"]) or 0) - read_time_shift(raw)
     least, most = max(-_MOST_NS, -_MOST_NS - to_utc_ns), min(_MOST_NS, _MOST_NS - to_utc_ns)
-    for name, noun in {**_TIMED, **_INSTANTS}.items():
-        columns = [column for column in ("start", "end", "time") if column in raw[name].columns]
+    for name, noun in _NOUNS.items():
+        columns = [column for column in TIMES if column in raw[name].columns]
         if all(_is_within(raw[name][column], least, most) for column in columns):
             continue
         beyond = pl.any_horizontal(

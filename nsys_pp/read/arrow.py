@@ -276,18 +276,14 @@ def _count_rows(file: Path) -> int:
 
 def _read_source(source: Source, named: Mapping[str, str], file: Path) -> tuple[pl.DataFrame, list[Refused]]:
     columns = [named[name] for name in dict.fromkeys(source.columns.values())]
-    select = partial(
-        _select_source, source, {theirs: name for name, theirs in named.items() if name != theirs}
-    )
-    rows, refused = drop_refused(source, _read_table(file, select, columns))
+    rows, refused = drop_refused(source, _read_table(file, partial(_select_source, source, named), columns))
     return shape_rows(source, rows), refused
 
 
-def _select_source(source: Source, names: Mapping[str, str], table: pl.LazyFrame) -> pl.DataFrame:
-    table = table.rename(names, strict=False)
+def _select_source(source: Source, named: Mapping[str, str], table: pl.LazyFrame) -> pl.DataFrame:
     types, schema, columns = table.collect_schema(), SCHEMAS[source.table.frame], []
     for ours, theirs in source.columns.items():
-        dtype, column = types[theirs], pl.col(theirs)
+        dtype, column = types[named[theirs]], pl.col(named[theirs])
         if dtype == pl.Binary and ours != "binary":
             dtype = pl.String()
             column = column.map_elements(lambda data: data.decode("utf-8", "replace"), return_dtype=dtype)

@@ -13,7 +13,16 @@ import polars as pl
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.conform import conform_part
-from nsys_pp.frames.raw import ON_REQUEST, REQUIRED, SCHEMAS, SHOW_GROUPS, ExportedTable, Group, RowTally
+from nsys_pp.frames.raw import (
+    ON_REQUEST,
+    REQUIRED,
+    SCHEMAS,
+    SHOW_GROUPS,
+    TIMES,
+    ExportedTable,
+    Group,
+    RowTally,
+)
 from nsys_pp.read.names import (
     COUNTED,
     LAUNCHER_VARIABLE,
@@ -36,8 +45,6 @@ class Refused(NamedTuple):
     row_count: int
     is_row: bool  # their rows are left out, too
 
-
-_TIMES = ("start", "end", "time")
 
 # Tables of an export with their columns.
 Catalog = Mapping[str, Sequence[str]]
@@ -182,7 +189,7 @@ def drop_refused(source: Source, frame: pl.DataFrame) -> tuple[pl.DataFrame, lis
         flag = f"{ours}_refused"
         if flag not in frame.columns or not (count := int(frame[flag].sum())):
             continue
-        is_drawn = ours not in (*_TIMES, *REQUIRED.get(source.table.frame, ())) and bool(
+        is_drawn = ours not in (*TIMES, *REQUIRED.get(source.table.frame, ())) and bool(
             {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
         )
         kind = "text" if SCHEMAS[source.table.frame][ours] == pl.String else "whole number"

@@ -659,12 +659,9 @@ def find_people(path: Path) -> Identities:
             if variable in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"):
                 users.add(content.partition(";")[0])
             if _TELLING.search(variable):
-                texts = (content, *content.split(";"))
-                forms = (
-                    *texts,
-                    *(json.dumps(text, ensure_ascii=False)[1:-1] for text in texts),
-                )  # of payloads
-                secrets.update(text for text in forms if len(text) >= LEAST_BYTES)
+                pieces = (content, *content.split(";"))
+                in_payloads = (json.dumps(text, ensure_ascii=False)[1:-1] for text in pieces)
+                secrets.update(text for text in (*pieces, *in_payloads) if len(text) >= LEAST_BYTES)
     return Identities(users=frozenset(_list_users(users)), secrets=frozenset(secrets))
 
 
