@@ -96,6 +96,18 @@ class _MainGroup(OrderedGroup):
                     print_error(ending.message or "", ending.hint)
                 ctx.exit(ending.status)
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Say in a sentence that help or the version cannot be written."""
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            discard(sys.stdout)
+            ending = explain_ending(error)
+            print_error(ending.message or "", ending.hint)
+            sys.exit(ending.status)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -103,7 +115,7 @@ class _MainGroup(OrderedGroup):
         if args[0] not in self.commands and (os.path.exists(args[0]) or set(args[0]) & set("*?[./")):
             from nsys_pp.cli.commands import start
 
-            return "start", start, args
+            return "REPORT...", start, args
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -314,12 +314,16 @@ class SectionCommand(click.Command):
             text = sys.stdin.read(_MOST_LETTERS)
             if len(text) == _MOST_LETTERS or "\0" in text:
                 raise click.UsageError("standard input is no list of reports: one a line, 64 MB at most")
-            listed = [line for line in text.splitlines() if line.strip()]
+            listed = [line for line in text.split("\n") if line.strip()]  # other ends may be in names
             options["reports"] = (*(name for name in options["reports"] if name != "-"), *listed)
             if not options["reports"]:
                 raise click.UsageError("standard input names no reports")
         assert self.callback is not None
         run_recorded(ctx, self.callback, options)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the parts of the usage line; not what the command has instead of a name."""
+        return [piece for piece in super().collect_usage_pieces(ctx) if piece != ctx.info_name]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a heading and a list of options per section."""

@@ -204,7 +204,7 @@ def begin_document(notes: Sequence[str] = (), **contents: Any) -> dict[str, Any]
 
     Notes are those of the record, and further ones.
     """
-    record, schema = current_record(), name_schema(str(click.get_current_context().info_name))
+    record, schema = current_record(), name_schema(str(click.get_current_context().command.name))
     return {"schema": schema, **contents, **_describe_doubts(record, [*record.notes, *notes])}
 
 
@@ -488,7 +488,7 @@ def _describe(ctx: click.Context, record: Record, ending: Ending) -> dict[str, A
     named = [str(name) for name in named if name]
     return {
         "schema": name_schema("result"),
-        "command": ctx.info_name,
+        "command": ctx.command.name,
         "version": version("nsys-pp"),
         "exit_status": ending.status,
         "error": None if ending.message is None else {"message": ending.message, "hint": ending.hint},
@@ -511,8 +511,8 @@ def _find_inputs(ctx: click.Context, named: list[str]) -> list[str]:
     """Return the paths of existing inputs."""
     from nsys_pp.run.inputs import list_existing_inputs
 
-    runs = [[name] for name in named] if ctx.info_name == "compare" else [named]
-    with_parts = ctx.info_name not in _WITHOUT_PARTS
+    runs = [[name] for name in named] if ctx.command.name == "compare" else [named]
+    with_parts = ctx.command.name not in _WITHOUT_PARTS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the command has shown them as notes
         try:

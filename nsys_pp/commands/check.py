@@ -16,6 +16,7 @@ from nsys_pp.frames.raw import ALL_GROUPS, ROW_COUNTS, SHOW_GROUPS
 from nsys_pp.frames.report import Finding, Severity, build_findings
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_out
+from nsys_pp.model.damage import LOST
 from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
@@ -83,9 +84,13 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
                 found, counts = _check_part(path)
             else:
                 raw = read_report(path, need=ALL_GROUPS | SHOW_GROUPS, nsys=nsys)
-                if raw.programs:
-                    text = f"not read: {', '.join(raw.programs)}"
-                    findings.append(Finding(severity="warning", kind="programs", text=text, meaning=PROGRAMS))
+                for kind, what, names, meaning in (
+                    ("programs", "not read", raw.programs, PROGRAMS),
+                    ("absent columns", "absent", raw.lost, LOST),
+                ):
+                    if names:
+                        text = f"{what}: {', '.join(names)}"
+                        findings.append(Finding(severity="warning", kind=kind, text=text, meaning=meaning))
                 unnamed = count_unnamed(raw)
                 report = build_report(raw, is_last_use=True)
                 launches = match_launches(report.api_calls, report.gpu_ops)

@@ -521,6 +521,16 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "memory_pools": ("time", "process", "address"),
     "network_metrics": ("start", "value"),
     "diagnostics": ("text",),
+    **dict.fromkeys(("kernels", "copies", "sets", "graphs", "decompressions"), ("start", "end")),
+}
+_OP_COLUMNS = ("device", "stream", "correlation")
+# Columns that every version of nsys writes, and without which results differ.
+EXPECTED: Mapping[str, tuple[str, ...]] = {
+    "nvtx": ("start", "end", "text"),
+    "calls": ("correlation", "name_id"),
+    "kernels": (*_OP_COLUMNS, "name_id", "full_name_id"),
+    "copies": (*_OP_COLUMNS, "direction", "bytes"),
+    "sets": (*_OP_COLUMNS, "bytes"),
 }
 
 
@@ -549,7 +559,7 @@ class RawReport(Struct, frozen=True, kw_only=True):
     are empty. `recorded` has the number of rows of every table in the export, by our name, also of tables
     that are never read. `tally` counts the rows that were read, and those that were left out. `tables` lists
     all tables of the export, known or not; empty without group "tables". `programs` names known tables and
-    columns that are not read, as the file would make their values.
+    columns that are not read, as the file would make their values. `lost` names absent columns of `EXPECTED`.
     """
 
     path: Path
@@ -559,6 +569,7 @@ class RawReport(Struct, frozen=True, kw_only=True):
     tally: RowTally = field(default_factory=RowTally)
     tables: tuple[ExportedTable, ...] = ()
     programs: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     def keep(self, table: str, passes: pl.Series, reason: str) -> int:
         """Keep the rows of a table where `passes` is true; others are counted under the reason.

@@ -687,7 +687,8 @@ _MEANINGS = {  # of rows that are left out, by table
 
 def count_unnamed(raw: RawReport) -> dict[str, int]:
     """Count the rows of raw frames whose id of a name is in no row of the table of names, by noun."""
-    known = raw["strings"]["id"].drop_nulls().implode()
+    named = raw["strings"].filter(pl.col("text").count() > 0)  # one text may be empty
+    known = named["id"].drop_nulls().implode()
     return {
         noun: count
         for (table, column), noun in _NAMES_FINDINGS.items()

@@ -13,6 +13,7 @@ from nsys_pp.frames.report import Report
 from nsys_pp.model.identity import find_first, read_time_shift
 
 UNTIMED = "without times, as CUPTI writes what it did not measure"
+LOST = "nsys always writes these columns, and results lack what they hold"
 UNKNOWN_EVENT = "of an unknown type"
 _MEANINGS = {
     "start": "without a start",
@@ -68,10 +69,9 @@ def drop_unusable(raw: RawReport) -> None:
     kept = raw["activities"]["is_kept"].fill_null(value=True)  # null: of tables without kinds
     _drop(raw, "activities", kept, "other events: tracing itself, or times of other clocks")
     for table in _OPS:
-        start, end = raw[table]["start"], raw[table]["end"]
-        is_timed = ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null()
-        _drop(raw, table, is_timed, UNTIMED)  # CUPTI writes 0 for operations that it did not time
-    _warn_of_names(raw)
+        is_timed = (raw[table]["start"] != 0) | (raw[table]["end"] != 0)
+        _drop(raw, table, is_timed, UNTIMED)
+    _warn_of_absences(raw)
     severe = raw["diagnostics"]["severity"].is_in(("error", "warning")).fill_null(value=False)
     _drop(raw, "diagnostics", severe, "information, not an error or a warning")
 
@@ -89,9 +89,11 @@ def _drop_notes(raw: RawReport) -> None:
         _drop(raw, "nvtx", events["start"].is_not_null() | names_others, _MEANINGS["start"])
 
 
-def _warn_of_names(raw: RawReport) -> None:
-    """Warn if events have ids of names, and the table of names is absent."""
-    if not raw["strings"].is_empty():
+def _warn_of_absences(raw: RawReport) -> None:
+    """Warn of columns that the export lacks, and if events have ids of names, and there are no names."""
+    if raw.lost:
+        warnings.warn(f"`{raw.path}` has no `{'`, `'.join(raw.lost)}`: {LOST}", stacklevel=4)
+    if raw["strings"]["text"].count():
         return
     unnamed = [
         noun
@@ -100,7 +102,9 @@ def _warn_of_names(raw: RawReport) -> None:
         if column in raw[table].columns and raw[table][column].null_count() < raw[table].height
     ]
     if unnamed:
-        warnings.warn(f"`{raw.path}` has no table of names: {', '.join(unnamed)} have none", stacklevel=4)
+        warnings.warn(
+            f"`{raw.path}` has no table of names with text: {', '.join(unnamed)} have none", stacklevel=4
+        )
 
 
 def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:

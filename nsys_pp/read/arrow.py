@@ -21,13 +21,14 @@ import polars as pl
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import SCHEMAS, Group, RawReport
 from nsys_pp.read.files import check_regular
-from nsys_pp.read.names import STRINGS_TABLE, TABLES, Source, spell
+from nsys_pp.read.names import TABLES, Source, spell
 from nsys_pp.read.plan import (
     Refused,
     assemble,
     check_row_counts,
     drop_refused,
     leave_out,
+    list_lost,
     list_tables,
     name_recorded,
     plan_sources,
@@ -101,6 +102,10 @@ def _declare_bytes_in_stream(data: bytes) -> tuple[bytes, list[str]]:
 
 
 _SUFFIXES = (".parquet", ".arrow")
+# Names of tables that other programs do not choose, in any case: an incomplete copy may lack each one
+_MARK = re.compile(
+    r"(StringIds|NVTX_EVENTS|(TARGET_INFO|CUPTI_ACTIVITY_KIND)_\w+)\.(parquet|arrow)", re.IGNORECASE
+)
 _SESSION_TABLES = next(table.names for table in TABLES if table.frame == "session")
 _IPC_FILE_MAGIC = b"ARROW1"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
@@ -110,7 +115,7 @@ _T = TypeVar("_T")
 def is_table_directory(path: Path) -> bool:
     """Return whether `path` is one exported report, not a folder of reports."""
     try:
-        return path.is_dir() and any((path / f"{STRINGS_TABLE}{suffix}").is_file() for suffix in _SUFFIXES)
+        return path.is_dir() and any(map(_MARK.fullmatch, (file.name for file in path.iterdir())))
     except PermissionError:  # listing the folder raises the error that users see
         return False
 
@@ -186,6 +191,7 @@ def _read_directory(path: Path, need: frozenset[Group]) -> RawReport:
         tables=list_tables(catalog, {name: _with_file(file, _count_rows) for name, file in files.items()})
         if "tables" in need
         else (),
+        lost=list_lost(sources, frames),
     )
 
 
@@ -288,8 +294,8 @@ def _select_source(source: Source, named: Mapping[str, str], table: pl.LazyFrame
             dtype = pl.String()
             column = column.map_elements(lambda data: data.decode("utf-8", "replace"), return_dtype=dtype)
         if dtype.is_nested() or dtype.is_temporal() or dtype.is_decimal():  # of types that no exporter writes
-            column = pl.lit(None)
-            columns.append(pl.lit(value=True).alias(f"{ours}_refused"))
+            columns.append(column.is_not_null().alias(f"{ours}_refused"))
+            column = pl.repeat(None, pl.len())
         elif schema[ours].is_integer() or source.table.columns[ours].words is not None:
             if dtype == pl.String:
                 column = column.str.strip_chars().replace("", None)

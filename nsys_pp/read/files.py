@@ -47,6 +47,8 @@ def check_regular(path: Path) -> None:
 
 
 IMMUTABLE = "&immutable=1"  # at the end of a URI: no locks, no journal
+# Result codes of SQLite on file systems without locks, which are common on clusters.
+NO_LOCKS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL)
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 
@@ -79,7 +81,7 @@ def check_database(path: Path) -> str:
     for log, is_used in ((Path(f"{real}-journal"), _is_hot), (Path(f"{real}-wal"), _size)):
         if is_used(log):  # SQLite opens a `-wal` whatever the mode is, and makes shared memory next to it
             raise ReportError(
-                f"`{path}` is being written by another program: part of it is still in `{log.name}`",
+                f"`{path}` is incomplete: a program writes it, or was ended; part of it is in `{log.name}`",
                 "close that program; if none runs, `sqlite3 FILE 'PRAGMA journal_mode=DELETE'` completes it",
             )
     page_bytes = int.from_bytes(header[16:18], "big")
@@ -93,10 +95,14 @@ def check_database(path: Path) -> str:
             f"`{path}` is truncated: it has {size:,}{promised} bytes",
             "copy it again, or export it again from the `.nsys-rep`",
         )
-    # quoted as bytes: a name need not be UTF-8 and may contain `?`, `#` or `%`
-    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
     # in write-ahead mode, all is in the file, so it can be read without shared memory
-    return uri + IMMUTABLE * (2 in header[18:20])
+    return name_uri(path, "ro") + IMMUTABLE * (2 in header[18:20])
+
+
+def name_uri(path: Path, mode: str) -> str:
+    """Return the URI by which SQLite opens a file in a mode: "ro", "rw" or "rwc"."""
+    # quoted as bytes: a name need not be UTF-8 and may contain `?`, `#` or `%`
+    return f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
 
 
 def find_state(path: Path) -> tuple[int, int]:
@@ -158,7 +164,7 @@ def explain_sqlite(path: Path, error: sqlite3.Error) -> ReportError:
     """Return the error of a report for one of SQLite, by its result code."""
     code = result_code(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return busy_error(path)
+        return ReportError(f"`{path}` is locked by another program", busy_error(path).hint)
     if code in (
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -213,7 +219,7 @@ def _read_header(path: Path) -> bytes:
     except FileNotFoundError:
         raise missing_error(path) from None
     except IsADirectoryError:
-        raise ReportError(f"`{path}` is a directory, not a report", "pass the file of the report") from None
+        raise ReportError(f"`{path}` is a folder, not a SQLite database", _EXPORT_HINT) from None
     except OSError as error:
         raise unreadable_error(path, error) from None
     if not header:
@@ -355,8 +361,8 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
                 timer.cancel()
     except (sqlite3.Error, UnicodeError) as error:  # its messages need not be UTF-8
         code = result_code(error)
-        if code == sqlite3.SQLITE_BUSY:
-            raise busy_error(path) from None
+        if isinstance(error, sqlite3.Error) and code == sqlite3.SQLITE_BUSY:
+            raise explain_sqlite(path, error) from None
         if code == sqlite3.SQLITE_INTERRUPT:
             stopped = f"after {time_limit_s:g} s, which `--time-limit` extends"
         else:

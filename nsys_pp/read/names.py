@@ -42,6 +42,7 @@ class Source(Struct, frozen=True):
     table: Table
     name: str
     columns: Mapping[str, str]  # raw column -> exported column
+    lost: tuple[str, ...] = ()  # needed columns of `EXPECTED` that the export lacks
 
 
 def _c(*names: str, groups: tuple[Group, ...] = (), words: Mapping[int, str | int] | None = None) -> Column:
@@ -501,7 +502,6 @@ def is_enumeration(name: str) -> bool:
 
 
 ROW_ID = "rowid"  # not a column: the position of the row in its table
-STRINGS_TABLE = "StringIds"  # in every export
 PAYLOAD_FIELDS_TABLE = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 
 
@@ -608,7 +608,7 @@ TABLES = (
             ("cuda_overheads", "CUPTI_ACTIVITY_KIND_OVERHEAD"),
         )
     ),
-    Table("strings", (STRINGS_TABLE,), {"id": _c("id"), "text": _c("value")}),
+    Table("strings", ("StringIds",), {"id": _c("id"), "text": _c("value")}),
     Table(
         "nvtx",
         ("NVTX_EVENTS",),

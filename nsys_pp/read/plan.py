@@ -14,6 +14,7 @@ import polars as pl
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.raw import (
+    EXPECTED,
     ON_REQUEST,
     REQUIRED,
     SCHEMAS,
@@ -69,14 +70,16 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
         if name is None or not _is_needed(table.groups, useful):
             continue
         present = {*catalog[name], ROW_ID} if has_row_id else set(catalog[name])
-        columns = {
-            ours: theirs
+        found = {
+            ours: next((theirs for theirs in column.names if theirs in present), None)
             for ours, column in table.columns.items()
             if _is_needed(column.groups, useful)
-            and (theirs := next((n for n in column.names if n in present), None)) is not None
         }
-        if columns:
-            yield Source(table, name, columns)
+        lost = (ours for ours in EXPECTED.get(table.frame, ()) if found.get(ours, ours) is None)
+        if columns := {ours: theirs for ours, theirs in found.items() if theirs is not None}:
+            yield Source(
+                table, name, columns, tuple(f"{name}.{table.columns[ours].names[0]}" for ours in lost)
+            )
 
 
 def list_tables(catalog: Catalog, row_counts: Mapping[str, int]) -> tuple[ExportedTable, ...]:
@@ -151,6 +154,14 @@ def tally_rows(sources: Iterable[Source], frames: Mapping[str, pl.DataFrame]) ->
         tally.read[source.name] = by_table[table.frame].get(source.name, 0)
         tally.sources[source.name] = source.name
     return tally
+
+
+def list_lost(
+    sources: Iterable[Source], frames: Mapping[str, pl.DataFrame], others: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """List the columns of `EXPECTED` that tables with rows lack, but those of `others`."""
+    lost = (name for source in sources if len(frames[source.table.frame]) for name in source.lost)
+    return tuple(name for name in lost if name not in others)
 
 
 def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:

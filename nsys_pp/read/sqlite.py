@@ -38,6 +38,7 @@ from nsys_pp.read.files import (
     FIND_PROGRAMS,
     HIDING,
     IMMUTABLE,
+    NO_LOCKS,
     PROGRAMS,
     SETTINGS,
     STEPS,
@@ -53,7 +54,7 @@ from nsys_pp.read.files import (
     most_value_bytes,
     quote_name,
 )
-from nsys_pp.read.names import KNOWN, ROW_ID, STRINGS_TABLE, Source, spell
+from nsys_pp.read.names import KNOWN, ROW_ID, Source, spell
 from nsys_pp.read.plan import (
     LEAST_ROW_BYTES,
     Refused,
@@ -61,6 +62,7 @@ from nsys_pp.read.plan import (
     check_row_counts,
     drop_refused,
     leave_out,
+    list_lost,
     list_tables,
     name_recorded,
     plan_sources,
@@ -419,8 +421,6 @@ def open_database(uri: str, size: int, *, threads: int) -> Iterator[Database]:
 _MAX_THREADS = 4
 _SMALL_FILE_BYTES = 4_000_000  # read by one thread, and checked as a whole: SQLite takes 9 ms for each MB
 
-# Of file systems without locks, which clusters have.
-_NO_LOCKS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL)
 _ORDER = "__row"  # column of a query: the number of the row
 
 
@@ -462,11 +462,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
         for source, own in zip(sources, rows, strict=True):
             leave_out(path, tally, source, own.refused)
         if need and export.programs:
-            names = ", ".join(f"`{name}`" for name in export.programs)
-            warnings.warn(
-                f"`{path}`: {names} not read: {PROGRAMS}",
-                stacklevel=4,
-            )
+            warnings.warn(f"`{path}`: `{'`, `'.join(export.programs)}` not read: {PROGRAMS}", stacklevel=4)
         suspects = _count_missing(path, tally, export)
         suspects |= {source.name for source, own in zip(sources, rows, strict=True) if not own.is_sound}
         if need and (damage := database.call(partial(_find_damage, path, export, sorted(suspects)))):
@@ -500,6 +496,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
         tally=tally,
         tables=tables,
         programs=tuple(export.programs),
+        lost=list_lost(sources, frames, export.programs),
     )
 
 
@@ -524,7 +521,7 @@ def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple
             try:
                 export = database.call(partial(_describe, need=need))
             except sqlite3.Error as error:
-                if IMMUTABLE in uri or result_code(error) not in _NO_LOCKS:
+                if IMMUTABLE in uri or result_code(error) not in NO_LOCKS:
                     raise
                 database = stack.enter_context(open_database(uri + IMMUTABLE, size, threads=threads))
                 export = database.call(partial(_describe, need=need))
@@ -573,7 +570,7 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
     programs += [name for name in others if name is not None and spell(name) in KNOWN]
     recorded = name_recorded(catalog)
     sources = [*plan_sources(catalog, need, has_row_id=True)]
-    names = {*recorded.values(), STRINGS_TABLE, *(source.name for source in sources)}
+    names = {*recorded.values(), *(source.name for source in sources)}
     return _Export(
         catalog=catalog,
         own_ids=frozenset(name for name, declared in keys.items() if declared == ["INTEGER"]),

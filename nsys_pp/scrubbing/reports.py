@@ -606,7 +606,7 @@ def _as_plain(column: pl.Series) -> pl.Series:
     return column.cast(pl.String)
 
 
-_TELLING = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY|CREDENTIAL", re.IGNORECASE)
+_TELLING = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|JWT|_PAT$|_PWD$", re.IGNORECASE)
 _HOME = re.compile(r"(?:^|[\s=:\"';,(\[/])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
 _SYSTEM_USERS = {"root", "user", "users", "shared", "runner"}
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -660,7 +660,11 @@ def find_people(path: Path) -> Identities:
                 users.add(content.partition(";")[0])
             if _TELLING.search(variable):
                 pieces = (content, *content.split(";"))
-                in_payloads = (json.dumps(text, ensure_ascii=False)[1:-1] for text in pieces)
+                in_payloads = (
+                    json.dumps(text, ensure_ascii=is_ascii)[1:-1]
+                    for text in pieces
+                    for is_ascii in (False, True)
+                )
                 secrets.update(text for text in (*pieces, *in_payloads) if len(text) >= LEAST_BYTES)
     return Identities(users=frozenset(_list_users(users)), secrets=frozenset(secrets))
 

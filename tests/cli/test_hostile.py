@@ -17,7 +17,7 @@ import pytest
 import nsys_pp
 from nsys_pp.cli.result import escape_screen
 from tests.bench.measure import measure_peak_bytes
-from tests.cli.calls import RANK0, assert_refused, call, environment, run, succeed
+from tests.cli.calls import RANK0, call, environment, run, succeed
 from tests.sql import edit
 
 _EVIL = "\x1b]0;owned\x07\x1b[2J\nError: none\r\x9b31m\u202e\u200f\u061c"
@@ -147,7 +147,8 @@ _REFUSED: dict[str, tuple[dict[str, _Table], str]] = {
 def test_more_than_a_recording_has_is_refused(shape: str, tmp_path: Path) -> None:
     tables, words = _REFUSED[shape]
     path = _write(tmp_path / "a.sqlite", tables)
-    assert_refused(call("merge", path, "-o", tmp_path / "x.pftrace"), f"`{path}`", words)
+    with pytest.raises(nsys_pp.NsysPPError, match=f"`{path}`.*{re.escape(words)}"):
+        nsys_pp.merge(path, tmp_path / "x.pftrace")
     assert not (tmp_path / "x.pftrace").exists()
 
 

@@ -16,21 +16,21 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 import polars as pl
 
-from nsys_pp.errors import ReportError, disk_errno, missing_error, result_code
+from nsys_pp.errors import ReportError, disk_errno, result_code
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import COMPUTE_KINDS, REPORT_JOBS, Training
 from nsys_pp.output.files import check_output, make_folders, replace_file, translate_errors
 from nsys_pp.output.formats import ExportedFile, ExportOptions, ExportResult, ExportSource
-from nsys_pp.read.files import explain_sqlite
+from nsys_pp.read.files import IMMUTABLE, NO_LOCKS, check_database, explain_sqlite, name_uri
 
 TABLE = "StepTaskInfo"
 
@@ -190,22 +190,7 @@ def plan_step_tasks(folder: Path | None, *, inputs: Sequence[Path], force: bool)
 
 LOCK_TIMEOUT_S = 5.0  # time for another program to release its lock
 
-_MAGIC = b"SQLite format 3\0"
-
 _COPY_HINT = "write a copy with the table instead: `--steptask FOLDER`"
-
-_EXPORT_HINT = "name the SQLite export: `nsys export --type sqlite` makes it"
-
-
-_KINDS = {
-    ".nsys-rep": ("a recording that is not exported", _EXPORT_HINT),
-    ".qdrep": ("a recording that is not exported", _EXPORT_HINT),
-    ".nspart": ("a part", "name the SQLite export that it was extracted from"),
-}
-
-
-# parts of SQLite's messages on file systems without locks, which are common on clusters
-_NO_LOCKS = ("disk i/o error", "locking protocol")
 
 
 def check_target(path: Path, *, in_place: bool) -> None:
@@ -218,36 +203,36 @@ def check_target(path: Path, *, in_place: bool) -> None:
     Raises:
         ReportError: The report is not a SQLite export, or it is read-only and `in_place` is set.
     """
-    with _explained(path):
-        if path.is_dir():
-            kind, hint = "a folder of tables", _EXPORT_HINT
-        else:
-            with path.open("rb") as file:
-                header = file.read(len(_MAGIC))
-            if header == _MAGIC:
-                # the mode counts for root, too, who may write any file
-                bits = path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
-                if in_place and not (bits and os.access(path, os.W_OK)):
-                    raise ReportError(f"cannot write into `{path}`: it is read-only", _COPY_HINT)
-                return
-            kind, hint = _KINDS.get(path.suffix, ("another file" if header else "empty", _EXPORT_HINT))
-    raise ReportError(f"no table can be added to `{path}`: it is {kind}, not a SQLite export", hint)
+    check_database(path)
+    if in_place:
+        state = path.stat()
+        # the mode counts for root, too, who may write any file
+        bits = state.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+        if not (bits and os.access(path, os.W_OK)):
+            raise ReportError(f"cannot write into `{path}`: it is read-only", _COPY_HINT)
+        if 0 <= resource.getrlimit(resource.RLIMIT_FSIZE)[0] < state.st_size:
+            # what SQLite has changed could not be taken back
+            raise ReportError(
+                f"cannot write into `{path}`: files may not be so large",
+                "raise the limit of the shell or the batch job: `ulimit -f`",
+            )
 
 
 def copy_report(source: Path, target: Path) -> None:
-    """Copy a consistent snapshot of a SQLite database, including its write-ahead log.
+    """Copy a consistent snapshot of a SQLite database; nothing is written beside it.
 
     Raises:
-        ReportError: The database cannot be read.
+        ReportError: The database cannot be read, or another program is writing it.
         OSError: The disk is full.
     """
+    uri = check_database(source)
     with _explained(source):
         try:
-            _back_up(source, target, "mode=ro")
+            _back_up(uri, target)
         except sqlite3.OperationalError as error:
-            if not any(sign in str(error).lower() for sign in _NO_LOCKS):
+            if IMMUTABLE in uri or result_code(error) not in NO_LOCKS:
                 raise
-            _back_up(source, target, "mode=ro&immutable=1")
+            _back_up(uri + IMMUTABLE, target)
 
 
 def add_table(path: Path, tasks: pl.DataFrame, *, copied_from: Path | None = None) -> None:
@@ -266,7 +251,7 @@ def add_table(path: Path, tasks: pl.DataFrame, *, copied_from: Path | None = Non
     columns = [
         f"[{name}] {'TEXT' if dtype == pl.String else 'INTEGER'}" for name, dtype in STEP_TASKS.items()
     ]
-    with _explained(copied_from or path), closing(_connect(path, "mode=rw")) as connection:
+    with _explained(copied_from or path), closing(_connect(name_uri(path, "rw"))) as connection:
         if copied_from is not None:
             connection.execute("PRAGMA journal_mode = OFF").fetchall()
             connection.execute("PRAGMA synchronous = OFF")
@@ -282,31 +267,23 @@ def add_table(path: Path, tasks: pl.DataFrame, *, copied_from: Path | None = Non
         connection.commit()
 
 
-def _back_up(source: Path, target: Path, mode: str) -> None:
-    with (
-        closing(_connect(source, mode)) as original,
-        closing(_connect(target, "mode=rwc")) as copy,
-    ):
+def _back_up(source: str, target: Path) -> None:
+    with closing(_connect(source)) as original, closing(_connect(name_uri(target, "rwc"))) as copy:
         # blocks writers; a backup alone would wait for them forever
         original.execute("BEGIN")
         original.execute("SELECT 1 FROM sqlite_master").fetchone()
         original.backup(copy)
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    address = f"file:{quote(os.fsencode(path.absolute()))}?{mode}"
-    return sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT_S)
+def _connect(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_S)
 
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Raise a `ReportError` for errors of the system and of SQLite."""
+    """Raise a `ReportError` for errors of SQLite, and an `OSError` for those of the disk."""
     try:
         yield
-    except FileNotFoundError:
-        raise missing_error(path) from None
-    except OSError as error:
-        raise ReportError(f"`{path}` cannot be opened: {error.strerror}", "check its permissions") from None
     except sqlite3.DatabaseError as error:
         if result_code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             raise ReportError(
