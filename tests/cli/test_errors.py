@@ -299,7 +299,7 @@ def test_a_full_device_is_told(folder: Path, kind: str) -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("command", ["info", "info --json", "project", "project --format csv"])
+@pytest.mark.parametrize("command", ["info", "--version", "info --json", "project", "project --format csv"])
 def test_a_full_standard_output_is_told(report: Path, command: str) -> None:
     with Path("/dev/full").open("w") as full:
         refused = run(*command.split(), report, stdout=full)

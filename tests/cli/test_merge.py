@@ -444,10 +444,12 @@ def test_inputs_without_a_command_give_the_verdict_a_page_and_a_trace(
     assert_refused(call(PIPELINE), "exists")
     assert call(PIPELINE, "--force", "--no-open").code == 0
     assert "No such command or file 'nowhere'" in call("nowhere").stderr
+    assert "Usage: main REPORT... [OPTIONS]\nTry 'main REPORT... --help'" in call(PIPELINE, "-o").stderr
 
 
 def test_a_list_of_inputs_is_read_from_standard_input(tmp_path: Path) -> None:
-    reports = sorted(PIPELINE.rglob("*.sqlite"))
+    first, *rest = sorted(PIPELINE.rglob("*.sqlite"))
+    reports = [shutil.copy(first, tmp_path / "a\f\u2028b.sqlite"), *rest]
     done = run("merge", "-", "-o", tmp_path / "run.pftrace", input="\n".join(map(str, reports)) + "\n\n")
     assert f"from {len(reports)} reports" in done.stderr
     with Path("/dev/zero").open() as endless:

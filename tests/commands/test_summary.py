@@ -148,16 +148,15 @@ def test_every_listed_column_can_be_selected() -> None:
     columns = list_sql_columns()
     assert columns.schema == SQL_COLUMNS
     assert columns.filter(pl.col("table").str.starts_with("summary_"))["meaning"].str.len_chars().min() > 0  # type: ignore[operator]
-    absent = []
-    for (table,), rows in columns.group_by("table", maintain_order=True):
-        quoted = ", ".join(f'"{column}"' for column in rows["column"])
-        try:
-            answer = nsys_pp.sql(f"SELECT {quoted} FROM {table}", PIPELINE).table
-        except OptionError as error:
-            absent.append((table, "was not recorded" in error.message))
-            continue
-        assert answer.columns == rows["column"].to_list()
-    assert absent == [("summary_memory", True), ("summary_os", True)]
+    present = columns.filter(~pl.col("table").is_in(["summary_memory", "summary_os"]))
+    counts = [
+        "SELECT count(*) AS n FROM (SELECT {} FROM {})".format(
+            ", ".join(map('"{}"'.format, rows["column"])), table
+        )
+        for (table,), rows in present.group_by("table", maintain_order=True)
+    ]
+    for at in range(0, len(counts), 8):  # a query has few letters; an unknown column is an error
+        assert len(nsys_pp.sql(" UNION ALL ".join(counts[at : at + 8]), PIPELINE).table) > 0
 
 
 def test_the_command_prints_and_writes_the_answer(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.model import build_report
 from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.read import read_report
+from tests.cli.calls import RANK0, succeed
 from tests.read.tables import (
     PROCESS,
     THREAD,
@@ -133,18 +134,27 @@ def write_folder(export: Path, folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize(
     "odd",
-    [pl.struct(name="shortName"), pl.duration(seconds="shortName"), pl.lit(1).cast(pl.Decimal(9, 2))],
+    [
+        pl.struct(name="shortName").alias("shortName"),
+        pl.duration(seconds="shortName").alias("shortName"),
+        pl.all().cast(pl.Decimal(38, 2)),
+    ],
     ids=["structs", "durations", "decimals"],
 )
 def test_a_column_of_no_exporter_is_no_column(tmp_path: Path, odd: pl.Expr) -> None:
     export = write_export(tmp_path / "a.sqlite", _cuda_tables())
     folder = write_folder(export, tmp_path / "a_parquet", "parquet")
     file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
-    pl.read_parquet(file).with_columns(odd.alias("shortName")).write_parquet(file)
-    with pytest.warns(
-        UserWarning, match="2 rows of `CUPTI_ACTIVITY_KIND_KERNEL` with no whole number in `short"
-    ):
-        assert read_report(folder)["kernels"].is_empty()
+    pl.read_parquet(file).with_columns(odd).write_parquet(file)
+    with pytest.warns(UserWarning, match="2 rows of `CUPTI_ACTIVITY_KIND_KERNEL` with no whole number in `s"):
+        raw = read_report(folder)
+    assert (len(raw["kernels"]), raw.tally.read["kernels"]) == (0, 2)
+
+
+def test_a_folder_without_its_names_is_a_report(tmp_path: Path) -> None:
+    folder = write_folder(RANK0.absolute(), tmp_path / "in" / "a_pqtdir", "parquet")
+    (folder / "StringIds.parquet").unlink()
+    assert "no table of names with text: NVTX events, CUDA" in succeed("summary", tmp_path / "in").stderr
 
 
 @pytest.mark.parametrize("value", ["secret", b"secret", 59.5])

@@ -169,14 +169,18 @@ def test_other_tables_are_kept_on_request(tmp_path: Path) -> None:
 def test_secrets_with_semicolons_and_quotes_and_users_of_paths_are_found(tmp_path: Path) -> None:
     report = edit(
         Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
-        "UPDATE TARGET_INFO_SYSTEM_ENV SET value = value || ';DB_PASSWORD=first\"half;second half;A=1'"
+        "UPDATE TARGET_INFO_SYSTEM_ENV SET value = value || ';DB_PWD=first\"half;second half;A_KEY=Zoë=letters'"
         " WHERE name = 'DeviceEnvironment'",
         "UPDATE NVTX_EVENTS SET text = 'to first\"half;second half', textId = NULL WHERE rowid = 20",
         'UPDATE NVTX_EVENTS SET text = \'to {"p": "first\\"half"}\', textId = NULL WHERE rowid = 21',
+        "UPDATE NVTX_EVENTS SET text = 'Zo\\u00eb=letters', textId = NULL WHERE rowid = 23",
         "UPDATE NVTX_EVENTS SET text = 'file:///home/alicebrown/x.py', textId = NULL WHERE rowid = 22",
     )
     succeed("scrub", report, "-o", tmp_path / "b.sqlite", "--users")
-    assert find_words((tmp_path / "b.sqlite").read_bytes(), ['"half', "second half", "alicebrown"]) == set()
+    assert (
+        find_words((tmp_path / "b.sqlite").read_bytes(), ['"half', "second half", "letters", "alicebrown"])
+        == set()
+    )
 
 
 def test_names_of_threads_that_only_the_system_knows_are_kept(tmp_path: Path) -> None:
