@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -29,7 +29,6 @@ from nsys_pp.training.names import load_preset, parse_job_rule
 from tests.cli.calls import RANK0, succeed
 from tests.fuzz import targets
 from tests.fuzz.targets import TARGETS, Bench
-from tests.fuzz.worker import draw
 from tests.sql import edit
 
 NINES = "9" * 5000  # Python converts no text of more than 4,300 digits to a number
@@ -104,32 +103,13 @@ def test_variables_of_many_digits(tmp_path: Path) -> None:
     assert os.path.exists(tmp_path / "run.pftrace")
 
 
-_SEED = 20261123
-
-
-@pytest.fixture(params=TARGETS)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def bench(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(targets, "MOST_CPU_S", math.inf)  # tests hold on slow machines too
-    bench = Bench(TARGETS[name])
-    yield bench
-    bench.close()
-
-
-def test_drawn_inputs(name: str, bench: Bench) -> None:
-    generator = random.Random(_SEED)
-    for _ in range(TARGETS[name].runs):
-        bench.use(draw(generator))
-
-
-def test_inputs_that_broke_it(name: str, bench: Bench) -> None:
+@pytest.mark.parametrize("name", TARGETS)
+def test_inputs_that_broke_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of an earlier find, whose name begins with its target, by all that is done with this target."""
-    for path in sorted((Path(__file__).parent / "corpus").glob(f"{name}-*.zip")):
-        with ZipFile(path) as archive:
-            files = {member: archive.read(member) for member in archive.namelist()}
-        for work in TARGETS[name].works:
-            bench.replay(files, work)
+    monkeypatch.setattr(targets, "MOST_CPU_S", math.inf)  # tests hold on slow machines too
+    with closing(Bench(TARGETS[name])) as bench:
+        for path in sorted((Path(__file__).parent / "corpus").glob(f"{name}-*.zip")):
+            with ZipFile(path) as archive:
+                files = {member: archive.read(member) for member in archive.namelist()}
+            for work in TARGETS[name].works:
+                bench.replay(files, work)
