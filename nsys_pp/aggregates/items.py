@@ -325,7 +325,6 @@ def _sum_gpu(facts: pl.DataFrame, ops: _Ops, device: pl.Series, at: Int64s) -> p
 
 
 def _list_ops(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> _Ops:
-    """List the operations with a known call."""
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     row = np.flatnonzero(call >= 0)
     call = call[row]

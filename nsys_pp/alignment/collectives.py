@@ -159,7 +159,6 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         )
 
     def _add_domain(self, timeline: Timeline, domain: int, line: Line, distances: RivalDistances) -> None:
-        """Add a domain to a timeline by its correction."""
         timeline.add(domain, self.rows_of[domain], line, self.scatter_ns())
         timeline.rival_distances[domain] = distances
 

@@ -140,7 +140,6 @@ class Equations(Struct, kw_only=True):
         return factor
 
     def _build_matrix(self) -> Floats:
-        """Build the matrix of the left side."""
         observed, clocks, machines = self.observed, len(self.machine), len(self.drift_weight)
         x, weights, drift = observed.x, self.weights, self._column
         matrix = np.zeros((clocks + machines, clocks + machines))

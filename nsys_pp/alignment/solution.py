@@ -276,7 +276,6 @@ def _limit_by_machine(solution: Solution, guess: Guess, events: Events, matches:
 def _solve_group(
     solution: Solution, guess: Guess, events: Events, matches: Matches, members: Int64s, shared: Int64s
 ) -> None:
-    """Fit the clocks of one group."""
     number_of = np.full(len(guess.domains), -1, dtype=np.int64)
     number_of[members] = np.arange(len(members))
     rows = shared[number_of[events.domain[shared]] >= 0]

@@ -1002,7 +1002,6 @@ def _refuse_standard_output(output: Path | None, what: str) -> None:
 
 
 def _log_written(output: Path, contents: str = "") -> None:
-    """Log an output with its size."""
     size = format_bytes(output.stat().st_size)
     log_output(f"Wrote {output} ({size}){': ' if contents else ''}{contents}", output)
 

@@ -170,10 +170,12 @@ def log_output(message: str, *paths: Path, event: str = "wrote") -> None:
 
 
 def log_notes(messages: Sequence[str]) -> None:
-    """Log notes about uncertain results, and record them."""
-    current_record().notes.extend(map(escape_bytes, messages))
+    """Log notes about uncertain results, each once, and record them."""
+    notes = current_record().notes
     for message in messages:
-        log(message, event="note", level="warning", prefix="note: ")
+        if (note := escape_bytes(message)) not in notes:
+            notes.append(note)
+            log(message, event="note", level="warning", prefix="note: ")
 
 
 def log_skipped(skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
@@ -508,7 +510,6 @@ def _describe(ctx: click.Context, record: Record, ending: Ending) -> dict[str, A
 
 
 def _find_inputs(ctx: click.Context, named: list[str]) -> list[str]:
-    """Return the paths of existing inputs."""
     from nsys_pp.run.inputs import list_existing_inputs
 
     runs = [[name] for name in named] if ctx.command.name == "compare" else [named]

@@ -21,7 +21,7 @@ from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.export import is_unexported
-from nsys_pp.read.files import PROGRAMS, Integrity, check_integrity
+from nsys_pp.read.files import PROGRAMS, Integrity, check_integrity, is_scrubbed
 from nsys_pp.run.inputs import Batch, Result, collect_row_counts, unforeseen_error
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_values
 
@@ -74,16 +74,17 @@ def check(inputs: Inputs, *, time_limit_s: float = 60.0, **options: Unpack[Batch
 def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
     """Check one report, also the data that others read on request; each error is a finding."""
     findings: list[Finding] = []
-    counts = ROW_COUNTS.to_frame()
+    counts, need = ROW_COUNTS.to_frame(), ALL_GROUPS | SHOW_GROUPS
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # findings have the same in other words
             if path.is_file() and not is_part(path) and not is_unexported(path):
                 findings += _describe_integrity(check_integrity(path, time_limit_s=time_limit_s))
+                need = ALL_GROUPS if is_scrubbed(path) else need
             if is_part(path):
                 found, counts = _check_part(path)
             else:
-                raw = read_report(path, need=ALL_GROUPS | SHOW_GROUPS, nsys=nsys)
+                raw = read_report(path, need=need, nsys=nsys)
                 for kind, what, names, meaning in (
                     ("programs", "not read", raw.programs, PROGRAMS),
                     ("absent columns", "absent", raw.lost, LOST),

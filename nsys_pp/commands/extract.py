@@ -22,7 +22,7 @@ from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.options import Detail
 from nsys_pp.output.blocks import make_scratch, write_part
-from nsys_pp.output.files import check_output, is_file_output, make_folders, translate_errors
+from nsys_pp.output.files import check_file_output, check_output, make_folders, translate_errors
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import check_part_blocks, is_part, read_part, read_report
@@ -80,8 +80,8 @@ def extract(
 
     Args:
         inputs: Reports, folders of them, or glob patterns.
-        output: A part, for one report; or a folder, by default the current one, where parts are named after
-            their reports. For several reports the folder is made.
+        output: A part (`.nspart`), for one report; or a folder, by default the current one, where parts are
+            named after their reports. The folder is made.
         detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: "kernels".
         ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all". Default:
             "kernel".
@@ -101,7 +101,8 @@ def extract(
     asked = parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show)
     batch = Batch(inputs, options, with_parts=False)
     paths = batch.paths
-    outputs = dict(zip(paths, _name_outputs(paths, None if output is None else Path(output)), strict=True))
+    named = None if output is None else Path(output)
+    outputs = dict(zip(paths, _name_outputs(paths, named), strict=True))
     for path, target in outputs.items():
         if is_part(path):
             raise ReportError(
@@ -109,11 +110,8 @@ def extract(
                 "extract takes reports; every other command reads parts",
             )
         is_forced = force or is_like_part(target)
-        check_output(target, force=is_forced, inputs=paths, makes_folder=len(paths) > 1)
-        if not is_file_output(target):
-            raise OutputError(
-                f"cannot write `{target}`: a part is a file", "name a file or a folder with `-o`"
-            )
+        check_output(target, force=is_forced, inputs=paths, makes_folder=target != named)
+        check_file_output(target, "a part")
     with make_folders({target.parent for target in outputs.values()}), ExitStack() as stack:
         scratch = None if batch.is_local else stack.enter_context(make_scratch(outputs[paths[0]]))
         work = partial(
@@ -197,7 +195,6 @@ def _extract_file(
 
 
 def _describe_part(path: Path, output: Path, part: Part, *, is_new: bool) -> ExtractedPart:
-    """Describe the part of a report, with all its frames."""
     return ExtractedPart(
         report=path,
         output=output,
@@ -214,20 +211,18 @@ def _name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
 
     Args:
         paths: The reports.
-        output: A part, for one report; or a folder; None: the current one.
+        output: A part, for one report, or an existing file; or a folder; None: the current one.
 
     Raises:
         OutputError: It is not a folder, or two reports share a name.
     """
     folder = Path() if output is None else output
-    if output is not None and not output.is_dir():
+    if output is not None and not output.is_dir() and (is_part(output) or output.exists()):
         if len(paths) == 1:
             return [output]
-        if output.exists():
-            raise OutputError(
-                f"cannot write {len(paths)} parts to `{output}`: it is not a folder",
-                "name a folder with `-o`",
-            )
+        raise OutputError(
+            f"cannot write {len(paths)} parts to `{output}`: it is not a folder", "name a folder with `-o`"
+        )
     outputs = [folder / (path.stem + SUFFIX) for path in paths]
     for number, target in enumerate(outputs):
         if target in outputs[:number]:

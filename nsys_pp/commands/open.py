@@ -103,7 +103,7 @@ def open_output(
     """
     path = Path(file)
     if (path.exists() and not path.is_file()) or path.suffix in (".sqlite", ".nsys-rep", ".nspart"):
-        raise ReportError(f"`{path}` is no trace or page", f"`nsys-pp {path}` writes both from reports")
+        raise ReportError(f"`{path}` is no trace or page", "`nsys-pp REPORT...` writes both")
     if not path.is_file():
         raise missing_error(path)
     for query in queries:

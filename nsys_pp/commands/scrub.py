@@ -13,7 +13,7 @@ from pathlib import Path
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
-from nsys_pp.output.files import check_output, make_folders, replace_file
+from nsys_pp.output.files import check_file_output, check_output, make_folders, replace_file
 from nsys_pp.read import find_reports
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import export_report, is_unexported
@@ -106,6 +106,7 @@ def scrub(
     with make_folders({target.parent for target in copies.values()}), ExitStack() as all_or_none:
         for target in copies.values():
             check_output(target, force=force, inputs=sources)
+            check_file_output(target, "a copy")
         for path, target in copies.items():
             new = all_or_none.enter_context(replace_file(target, force=force))
             removed[path] = scrub_report(read_from[path], new, pseudonyms, keep_tables=keep_tables)

@@ -105,7 +105,6 @@ class _Pool(Struct):
             yield from self._end_largest()
 
     def _end_late(self) -> Iterator[Outcome]:
-        """End items beyond the time limit."""
         limit_s = self.limits.timeout_s
         if limit_s is None:
             return

@@ -177,7 +177,6 @@ def _build_samples(raw: RawReport) -> pl.DataFrame:
 
 
 def _build_call_stacks(raw: RawReport) -> pl.DataFrame:
-    """Build the CUDA calls with a recorded stack."""
     calls = raw["call_stacks"].filter(pl.col("stack_id") != 0)
     calls = calls.with_columns(name=resolve(calls["name_id"], raw["strings"], strip=r"_v\d+$"))
     stacks = build_stacks(raw["cuda_stacks"], raw)

@@ -555,7 +555,6 @@ def _explain_harmless(text: str) -> str:
 
 
 def _count_unlaunched(report: Report, launches: pl.DataFrame) -> int:
-    """Count the operations without a call."""
     op = launches["op_id"].to_numpy()  # ascends
     return len(report.gpu_ops) - len(op) + int(np.count_nonzero(op[1:] == op[:-1]))
 

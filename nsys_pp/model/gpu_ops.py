@@ -144,7 +144,6 @@ def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
 
 
 def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
-    """Name the operations of one table."""
     if table == "kernels":
         return resolve(ops["name_id"], raw["strings"])
     if table == "copies":

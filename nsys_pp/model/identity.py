@@ -561,7 +561,6 @@ def _label(rows: Sequence[_Device]) -> None:
 
 
 def _name_physical(row: _Device, *, is_split: bool) -> str:
-    """Return the best identity of the physical GPU of a device."""
     if is_split and row.uuid is not None:
         return f"part {row.uuid}"
     if row.is_contested:

@@ -61,6 +61,16 @@ def is_file_output(path: Path) -> bool:
     return path != STANDARD_OUTPUT and (path.is_file() or not path.exists())
 
 
+def check_file_output(path: Path, noun: str) -> None:
+    """Refuse an output that is no file, for what is not written from its beginning to its end.
+
+    Raises:
+        OutputError: It is a folder, a device, or a pipe.
+    """
+    if not is_file_output(path):
+        raise OutputError(f"cannot write `{path}`: {noun} is a file", "name a file with `-o`")
+
+
 @contextmanager
 def replace_file(
     path: Path, *, force: bool, copied_from: Path | None = None, named: Path | None = None

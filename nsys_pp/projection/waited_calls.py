@@ -231,7 +231,6 @@ def _find_gaps(events: _Events, time: Int64s) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _list_events(ranges: pl.DataFrame, calls: Mapping[int, _Calls], threads: set[int]) -> dict[int, _Events]:
-    """List the events of some threads."""
     thread, start, end = (ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
     end_thread = thread
     if ranges["end_thread_key"].null_count() < len(ranges):
@@ -252,7 +251,6 @@ def _list_events(ranges: pl.DataFrame, calls: Mapping[int, _Calls], threads: set
 
 
 def _split_by_thread(thread: Int64s, time: Int64s) -> dict[int, Int64s]:
-    """Split times by thread."""
     order = order_by_owner(thread)
     return {key: part for key, (part,) in _split(thread[order], time[order]).items()}
 

@@ -41,7 +41,8 @@ def read_report(
     path = Path(path)
     if is_part(path):
         raise ReportError(
-            f"`{path}` is a part, made for `nsys-pp merge`", "name the report that it was extracted from"
+            f"`{path}` is a part, by its name: made for `nsys-pp merge`",
+            "name the report that it was extracted from",
         )
     return find_reader(path).read(path, need, nsys)
 

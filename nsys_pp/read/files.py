@@ -53,7 +53,7 @@ _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 
 _OTHER_KINDS = {
-    b"PK\x03\x04": ("a zip archive", "unpack it first"),
+    b"PK\x03\x04": ("a zip archive, or a part", "unpack it, or name the part `.nspart`"),
     b"\x1f\x8b": ("compressed with gzip", "unpack it first with `gunzip`"),
     b"\x28\xb5\x2f\xfd": ("compressed with zstd", "unpack it first with `zstd -d`"),
     b"BZh": ("compressed with bzip2", "unpack it first with `bunzip2`"),
@@ -103,6 +103,14 @@ def name_uri(path: Path, mode: str) -> str:
     """Return the URI by which SQLite opens a file in a mode: "ro", "rw" or "rwc"."""
     # quoted as bytes: a name need not be UTF-8 and may contain `?`, `#` or `%`
     return f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+
+
+COPY_ID = 0x6E737072  # of SQLite's header: a copy by `nsys-pp scrub`
+
+
+def is_scrubbed(path: Path) -> bool:
+    """Return whether a database is a copy by `nsys-pp scrub`, which lacks what only `merge --show` draws."""
+    return int.from_bytes(_read_header(path)[68:72], "big") == COPY_ID
 
 
 def find_state(path: Path) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexporte
 from nsys_pp.read.files import check_database, unreadable_error
 from nsys_pp.read.parts import is_part, read_part
 from nsys_pp.registry import import_on_call
+from nsys_pp.units import format_count
 
 # with its driver, which parts need not
 _read_sqlite: Callable[..., RawReport] = import_on_call("nsys_pp.read.sqlite:read_sqlite")
@@ -231,7 +232,6 @@ def _expand(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> 
 
 
 def _glob(pattern: Path) -> list[Path]:
-    """Expand a pattern, in natural order."""
     root = Path(pattern.anchor or ".")
     relative = str(pattern.relative_to(pattern.anchor)) if pattern.anchor else str(pattern)
     try:
@@ -263,8 +263,9 @@ def _match(
 def _search(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
     """List the reports below a folder; none only if folders cannot be read."""
     reports = _list_folder(folder, suffixes, unreadable)
+    parts = [] if PART_SUFFIX in suffixes else [*filter(is_part, folder.rglob("*.*"))]
     if not reports and not unreadable:
-        if any(map(is_part, folder.rglob("*.*"))):
+        if parts:
             raise ReportError(
                 f"`{folder}` holds no report, only parts",
                 "`merge`, `align`, `pipeline`, `chart`, `compare` and `summary` accept parts, where no "
@@ -274,6 +275,10 @@ def _search(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) ->
             f"`{folder}` holds no report",
             "reports end in .sqlite or .nsys-rep, or are folders written by `nsys export --type parquetdir`",
         )
+    origins = {(report.parent, name_origin(report)) for report in reports}
+    if left_out := sum((part.parent, name_origin(part)) not in origins for part in parts):
+        count = format_count(left_out, "part")
+        warnings.warn(f"`{folder}`: {count} left out, as only reports have what is asked", stacklevel=3)
     return reports
 
 

@@ -609,7 +609,6 @@ class _Read(Struct, frozen=True):
 
 
 def _read_source(export: _Export, connection: Connection, source: Source) -> _Read:
-    """Read a table."""
     has_row_id, most_rows = source.name in export.last_rows, export.last_rows.get(source.name, 0)
     for is_exact in (False, True):
         columns = _list_expressions(source, has_row_id=has_row_id, is_exact=is_exact)
@@ -689,7 +688,7 @@ def _count_missing(path: Path, tally: RowTally, export: _Export) -> set[str]:
     Numbers of more rows than the file has room for are damaged themselves, and no count. Returns the tables
     that lack rows.
     """
-    most, lacking = path.stat().st_size // LEAST_ROW_BYTES, set()
+    most, lacking = find_state(path)[0] // LEAST_ROW_BYTES, set()
     for source in export.sources:
         frame, last = source.table.frame, export.last_rows.get(source.name, 0)
         if frame not in tally.read or not source.table.groups or source.name in export.own_ids:

@@ -364,7 +364,6 @@ def _build_row(
 
 
 def _add_layout(roster: pl.DataFrame, identities: Sequence[Identity], layout: Layout) -> pl.DataFrame:
-    """Add the coordinates of ranks in a layout."""
     beyond = roster.filter(pl.col("rank") >= count_ranks(layout)).sort("rank")
     for report, rank in beyond.select("report", "rank").head(1).rows():
         raise NsysPPError(

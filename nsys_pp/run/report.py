@@ -717,7 +717,6 @@ def redraw_report(
 
 
 def _drawn_groups(options: PartOptions) -> frozenset[Group]:
-    """Return the groups of data that a drawing needs."""
     return _DETAIL_GROUPS[options.detail] | find_show_groups(options.show)
 
 

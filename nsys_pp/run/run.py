@@ -714,7 +714,7 @@ def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
     if steps.filter(is_selected).is_empty():
         numbers = steps["step"].unique().sort().to_list()
         raise NsysPPError(
-            f"no step is in `--steps {format_window(window)}`",
+            f"no step is in `{format_window(window)}`",
             f"the steps of these reports are {numbers[0]} to {numbers[-1]}"
             if numbers
             else "only processes with GPU work have steps (docs/presets.md)",

@@ -29,6 +29,7 @@ from nsys_pp.model.identity import RANK_THREAD
 from nsys_pp.read import read_report
 from nsys_pp.read.arrow import is_table_directory, list_table_files, read_whole_tables
 from nsys_pp.read.files import (
+    COPY_ID,
     STORED,
     UNSTORED,
     check_database,
@@ -69,6 +70,7 @@ def write_database(path: Path, raw: RawReport) -> None:
     with _translated_errors(raw.path), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = OFF")
+        connection.execute(f"PRAGMA application_id = {COPY_ID}")
         connection.execute("BEGIN")
         for name, columns, rows in _list_tables(raw):
             definition = ", ".join(f"{quote_name(column)} {kind}" for column, kind in columns.items())

@@ -72,7 +72,6 @@ def _sample_stages(evidence: Evidence) -> pl.DataFrame:
 
 
 def _sample_ranks(evidence: Evidence) -> pl.DataFrame:
-    """Sample the own compute of each rank."""
     lanes = evidence.training.lanes.select("lane", "label")
     if len(lanes) == 1:  # its machine may be another one in each run
         lanes = lanes.with_columns(label=pl.lit("the GPU"))
@@ -177,7 +176,6 @@ def _whole_kernels(evidence: Evidence, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _times(values: pl.DataFrame, *, subject: pl.Expr, metric: str) -> pl.DataFrame:
-    """Build samples of the times in `value`."""
     return values.with_columns(
         stage=pl.col("stage") if "stage" in values.columns else pl.lit(None),
         subject=subject,

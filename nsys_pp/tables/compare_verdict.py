@@ -971,7 +971,6 @@ def build_comparison_verdict(comparison: Comparison) -> Verdict:
 
 
 def _describe_steps(comparison: Comparison) -> Finding:
-    """Describe the change of the length of steps."""
     both = comparison.changes("steps").filter(subject="step").drop_nulls(["a", "b"])
     if both.is_empty():
         text = "the length of steps cannot be compared: it is not known in both runs"

@@ -300,7 +300,6 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
 
 
 def _describe_stalls(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
-    """Describe the stalls of one host or several."""
     by_step = {stall.step: stall for stall in sorted(stalls, key=lambda stall: stall.gain_ns)}  # the largest
     lanes = sorted({stall.lane for stall in stalls})
     worst = max(stalls, key=lambda stall: stall.excess_ns)
@@ -571,7 +570,6 @@ def _describe_longest(evidence: Evidence, idle_ns: float) -> str:
 
 
 def _name_largest(shares: Sequence[tuple[float, str]]) -> str:
-    """Format the largest shares of the time with their names."""
     largest = sorted((item for item in shares if item[0] >= _LEAST_CAUSE), reverse=True)[:_MOST_NAMED]
     return ", ".join(f"{words} {format_share(share)}" for share, words in largest)
 

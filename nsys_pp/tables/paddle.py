@@ -89,7 +89,6 @@ def _percent(fraction: str) -> pl.Expr:
 
 
 def _cell(total: str, mean: str, largest: str, smallest: str, fraction: str) -> pl.Expr:
-    """Format the five values of a cell."""
     times = map(_milliseconds, (total, mean, largest, smallest))
     return pl.concat_str(*times, _percent(fraction), separator=" / ")
 

@@ -1670,7 +1670,6 @@ def build_schedule_table(training: Training) -> pl.DataFrame:
 
 
 def _list_reasons(table: pl.DataFrame) -> list[str]:
-    """List the reason for an unknown or uncertain schedule."""
     unknown = table.filter(pl.col("source").is_null())["sentence"].drop_nulls()
     uncertain = table.filter(source="uncertain")["unexplained_fraction"]
     return [

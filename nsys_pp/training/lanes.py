@@ -555,7 +555,6 @@ def _connects_neighbours(peers: pl.DataFrame, stage: Int64s, upstream: Int64s) -
 
 
 def _sort_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
-    """Sort lanes for display, and number them."""
     gpus = sorted(lanes["gpu"].drop_nulls().unique(), key=natural_key)
     gpu_order = pl.col("gpu").replace_strict(gpus, range(len(gpus)), default=None, return_dtype=pl.Int64)
     keys = ("stage", "replica", "tensor", "rank", "machine_order")

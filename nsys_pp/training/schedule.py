@@ -630,7 +630,6 @@ def _describe(ids: pl.DataFrame, fits: list[Fit], *, is_unique: bool) -> list[st
 
 
 def _explain_refusal(fits: list[Fit], is_unique: bool) -> str:
-    """Return the reason for unknown ids."""
     if not fits:
         return "their number fits no schedule"
     if not fits[0].is_good:

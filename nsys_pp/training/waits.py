@@ -706,7 +706,6 @@ def sum_overheads(
 
 
 def _sum_rows(row: Int64s, values: Int64s | int, count: int) -> Int64s:
-    """Sum values by row."""
     sums = np.zeros(count, dtype=np.int64)
     np.add.at(sums, row, values)
     return sums

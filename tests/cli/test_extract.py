@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -28,7 +29,6 @@ def test_one_line_says_what_was_written(tmp_path: Path) -> None:
 
 
 def test_parts_are_named_like_their_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "parts").mkdir()
     said = extract(PIPELINE, "-o", tmp_path / "parts")
     names = [f"rank{rank}.nspart" for rank in range(4)]
     assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == names
@@ -37,7 +37,7 @@ def test_parts_are_named_like_their_reports(tmp_path: Path, monkeypatch: pytest.
     ]
     monkeypatch.chdir(tmp_path)
     assert extract(RANK0).startswith("Wrote rank0.nspart (")
-    assert (tmp_path / "rank0.nspart").is_file()
+    assert extract(RANK0, "-o", tmp_path / "one").startswith(f"Wrote {tmp_path}/one/rank0.nspart (")
 
 
 def test_reports_never_share_a_part(tmp_path: Path) -> None:
@@ -54,5 +54,8 @@ def test_reports_never_share_a_part(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def test_a_part_is_no_device() -> None:
+def test_a_part_and_a_database_are_no_devices(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.sqlite")
+    refused = call("summary", RANK0, "-o", tmp_path / "x.sqlite", "--force")
+    assert_refused(refused, f"cannot write `{tmp_path}/x.sqlite`: a database is a file")
     assert_refused(call("extract", RANK0, "-o", "/dev/null"), "cannot write `/dev/null`: a part is a file")

@@ -201,6 +201,9 @@ def test_closed_streams_are_as_a_discarded_output(tmp_path: Path) -> None:
     assert run("merge", RANK0, "-o", tmp_path / "open").code == 0
     assert (tmp_path / "closed").read_bytes() == (tmp_path / "open").read_bytes()
     assert run("merge", RANK0, "-o", "-", before=shell).code == 0
+    (tmp_path / "cut.sqlite").write_bytes(RANK0.read_bytes()[:100_000])
+    shell[2] = '"$@" | true; exit "${PIPESTATUS[0]}"'
+    assert run("check", tmp_path / "cut.sqlite", before=shell).code == 5
     shell[2] = 'exec "$@" <&- 2>&1'
     assert "standard input names no reports" in run("info", "-", before=shell).stdout
 

@@ -283,7 +283,7 @@ def test_what_needs_a_report_says_so(
     command: Callable[[list[Path]], Any], part: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ReportError, match="is a part, made for `nsys-pp merge`"):
+    with pytest.raises(ReportError, match="is a part, by its name: made for `nsys-pp merge`"):
         command([part])
 
 

@@ -142,6 +142,12 @@ def test_links_that_lead_back_do_no_harm(tmp_path: Path) -> None:
     assert find_reports([tmp_path]) == [path]
 
 
+def test_parts_of_absent_reports_are_left_out_with_a_note(tmp_path: Path) -> None:
+    path, *_ = _touch(tmp_path, "a/r.sqlite", "a/r.nspart", "b/r.nspart", "b/s.NSPART")
+    with pytest.warns(UserWarning, match="2 parts left out"):
+        assert find_reports([tmp_path]) == [path]
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -130,6 +130,7 @@ def test_raw_frames_of_fixtures_are_equal(tmp_path: Path, tables: dict[str, pl.D
         assert_frame_equal(*events)
         for name in ("calls", "kernels", "copies", "contexts", "launcher", "facts", "session"):
             assert_frame_equal(before[name], after[name])
+    assert nsys_pp.check(tmp_path / "clean").severity == nsys_pp.check(originals).severity
     clean = nsys_pp.pipeline(tmp_path / "clean").tables()
     assert tables.keys() == clean.keys()
     for name, table in tables.items():

@@ -103,7 +103,6 @@ def write_comparison(source: ComparisonSource, output: BinaryIO) -> None:
 
 
 def _draw_verdict(source: ComparisonSource, drawn: Mapping[str, Drawn]) -> Drawn:
-    """Draw the findings, the gates, and the notes."""
     items = "".join(format_finding(one, _SECTIONS, drawn, _CONFIDENCE) for one in source.verdict.findings)
     sentence = source.comparability
     body = f'<ol class="findings">{items}</ol><p>{format_text(f"{sentence[:1].upper()}{sentence[1:]}.")}</p>'
@@ -215,7 +214,6 @@ def _draw_stages(source: ComparisonSource) -> Drawn:
 
 
 def _draw_changes(rows: pl.DataFrame, caption: str, *, section: str = "stages") -> str:
-    """Draw the rows with a difference, and fold the others."""
     build = partial(_build_change, section)
     known = rows.drop_nulls("change_fraction")
     is_equal = known["change_fraction"].round(3) == 0
@@ -247,7 +245,6 @@ def _color(verdict: str) -> str:
 
 
 def _draw_bubbles(source: ComparisonSource) -> Drawn:
-    """Draw a step of both runs by causes."""
     bars, used = [], set[str]()
     for letter, samples in zip("AB", source.samples, strict=True):
         times = samples["bubbles"].filter(pl.col("unit") == "ns", pl.col("metric") == "per lane")

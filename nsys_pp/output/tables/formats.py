@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from nsys_pp.errors import disk_errno
 from nsys_pp.frames.table import FilledTable
-from nsys_pp.output.files import check_output, make_folders, open_output, replace_file
+from nsys_pp.output.files import check_file_output, check_output, make_folders, open_output, replace_file
 from nsys_pp.output.tables import FORMATS, files_in, is_one_file
 from nsys_pp.output.tables.text import (
     Content,
@@ -228,6 +228,7 @@ _STORED = frozenset({bool, int, float, str, bytes, type(None)})
 
 def write_sqlite(content: Content, path: Path) -> None:
     """Write tables to a new database."""
+    check_file_output(path, "a database")
     import sqlite_utils
     from sqlite_utils.db import jsonify_if_needed
     from sqlite_utils.utils import OperationalError

@@ -134,7 +134,6 @@ def _arrange(slices: pl.DataFrame) -> dict[int, list[Subtrack]]:
 
 
 def _steps(steps: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
-    """Build the slices of steps, with further columns."""
     return steps.select(
         *columns,
         *("start_ns", "end_ns"),
