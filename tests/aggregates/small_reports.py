@@ -105,7 +105,6 @@ def call(process: int, correlation: int, span: tuple[int, int]) -> Row:
 def step(
     device: tuple[int, int], number: int, span: tuple[int, int], host: tuple[int, int] | None = None
 ) -> Row:
-    """Make a step."""
     row = {"process_key": device[0], "device_id": device[1], "step": number}
     host_start, host_end = host or (None, None)
     return row | {

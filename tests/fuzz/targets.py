@@ -432,7 +432,6 @@ def _to_number(value: object) -> object:
 
 
 def read_once(source: Path, output: Path) -> None:
-    """Read the report."""
     (path,) = source.iterdir()
     read_report(path)
 
@@ -607,7 +606,6 @@ def pick_text(choices: Choices) -> str:
 
 
 def write_text(choices: Choices, folder: Path) -> None:
-    """Write a value of an option."""
     (folder / "value.txt").write_text(
         pick_text(choices), encoding="utf-8", errors="surrogateescape", newline=""
     )

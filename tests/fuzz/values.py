@@ -105,7 +105,6 @@ REALS = [0.0, -0.0, 1.5, 0.1, 1e18, 9.3e18, -9.3e18, 1e308, math.inf, -math.inf,
 
 
 def pick_value(choices: Choices) -> Value:
-    """Choose a value of a cell."""
     kind = choices.below(10)
     if kind == 0:
         return None
@@ -198,7 +197,6 @@ def list_tables(connection: sqlite3.Connection) -> list[str]:
 
 @cache
 def read_tables(number: int) -> dict[str, pl.DataFrame]:
-    """Return the tables of the first rank."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "a.sqlite"
         path.write_bytes(read_seed(number)[0])
@@ -211,7 +209,6 @@ def read_tables(number: int) -> dict[str, pl.DataFrame]:
 
 @cache
 def read_seed_part(number: int, rank: int = 0) -> bytes:
-    """Return a part of a rank."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"rank{rank}.sqlite"
         path.write_bytes(read_seed(number)[rank])

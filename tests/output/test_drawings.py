@@ -51,7 +51,6 @@ def read(path: Path) -> Report:
 
 
 def draw(report: Report, *, detail: Detail = "cpu", **asked: Any) -> Drawing:
-    """The drawing of a report."""
     window = reports.Window(start_ns=asked.pop("start_ns", None), end_ns=asked.pop("end_ns", None))
     return reports.draw(
         report,

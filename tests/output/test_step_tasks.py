@@ -78,7 +78,6 @@ def read_table(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
-    """A report to write into."""
     (tmp_path / "run").mkdir()
     return Path(shutil.copy(REPORTS[2], tmp_path / "run" / "rank0.sqlite"))
 

@@ -240,7 +240,6 @@ SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("scope", ["thread", "auto"])
 def test_a_report_of_millions_of_ranges_is_projected_as_its_halves(scope: Scope) -> None:
-    """It is projected in pieces."""
     count = 2_400_000
     row, call = np.arange(count), np.arange(count // 2)
     marked = (100 * row, 100 * row + np.where(row % 1000 == 0, 99_000, 90), 1)

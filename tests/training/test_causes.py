@@ -187,7 +187,6 @@ def gaps(draw: st.DrawFn) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
 
 
 def cause_at(time: int, waits: list[Any], transfers: list[Any], data: list[Any]) -> str:
-    """Return the cause of a moment by its definition."""
     for _, start, end, cause, need, begin, until in waits:
         if start <= time < end:
             if need == "collective":

@@ -57,7 +57,6 @@ def perturb(world: World, random: Random) -> World:
 
 
 def to_arguments(world: Mapping[str, Value]) -> list[str]:
-    """Return the arguments of the simulator."""
     words: list[str] = []
     for name, value in world.items():
         if value is True:

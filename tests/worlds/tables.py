@@ -36,7 +36,6 @@ class Table:
     rows: Sequence[tuple[str, ...]]
 
     def __str__(self) -> str:
-        """Return the table in Markdown."""
         lines = [self.header, ("---",) * len(self.header), *self.rows]
         return "\n".join((f"### {self.title}", "", *(f"| {' | '.join(line)} |" for line in lines)))
 
@@ -278,7 +277,6 @@ class Break(NamedTuple):
 
 
 def list_breaks(score: WorldScore) -> list[Break]:
-    """List what a world breaks."""
     if score.error:
         return [Break("failure", score.error)]
     if score.refused:

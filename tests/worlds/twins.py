@@ -60,7 +60,6 @@ class TwinScore:
 
     @property
     def gain_ns(self) -> float:
-        """The true gain."""
         return self.step_ns - self.twin_ns
 
     @property
@@ -174,7 +173,6 @@ def _balance(costs: str, truth: Truth) -> str:
 
 
 def build_twin_table(scores: Sequence[TwinScore]) -> str:
-    """Build the table, in Markdown."""
     lines = [
         "| change | pairs | refused | predicted within 10 % or 0.3 % of a step | ranges that hold the truth"
         " | error in % of the step: median, 90 %, largest |",

@@ -39,7 +39,6 @@ _COSTS = (0.0, 0.02, 0.05, float("inf"))
 
 
 def build_verdict_tables(scores: Sequence[VerdictScore]) -> str:
-    """Build the tables, in Markdown."""
     done = [score for score in scores if not score.failed]
     healthy = {score.seed: score for score in done if score.fault == "none"}
     faulty = [score for score in done if score.target and score.seed in healthy]
