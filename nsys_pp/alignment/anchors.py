@@ -91,7 +91,6 @@ def _name_kinds(is_message: Bools, columns: Sequence[pl.Series]) -> list[pl.Seri
 
 
 def _list_mpi_anchors(mpi_calls: pl.DataFrame) -> pl.DataFrame:
-    """List the blocking and synchronising MPI collectives."""
     name = pl.col("name").cast(pl.String)
     return (
         mpi_calls.filter("is_collective", name.str.contains(_SYNCHRONISING), ~name.str.contains("MPI_I[a-z]"))

@@ -150,7 +150,6 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         return rebuilt
 
     def _begin(self) -> Timeline:
-        """Return a timeline without domains."""
         return Timeline(
             events=self.events,
             instance=self.instance,

@@ -125,7 +125,6 @@ def _is_during_any(times: Int64s, start: Int64s, end: Int64s) -> Bools:
 
 
 def _choose_waited(waited: Waited, position: NDArray[np.uint32], is_chosen: Bools) -> Waited:
-    """Keep the chosen calls, by their positions."""
     certain, possible = (
         replace(calls, call_row=position[calls.call_row].astype(np.int64))
         for calls in waited.select(is_chosen)

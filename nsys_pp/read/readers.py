@@ -315,7 +315,17 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
     by_origin: dict[tuple[Path, str], list[Path]] = {}
     for report in reports:
         by_origin.setdefault((report.parent, name_origin(report)), []).append(report)
-    kept = {path for same in by_origin.values() for path in _choose(same)}
+    kept: set[Path] = set()
+    unread: list[str] = []  # but for recordings and their exports
+    for same in by_origin.values():
+        first, *others = _choose(same)
+        kept |= {first, *others}
+        dropped = [path for path in same if path not in kept]
+        if not any(map(is_unexported, [first, *dropped])):
+            unread += [f"`{first}` is read instead of `{path}`, which has the same name" for path in dropped]
+    if unread:
+        more = f", and so are {len(unread) - 1:,} more" if len(unread) > 1 else ""
+        warnings.warn(f"{unread[0]}{more}", stacklevel=3)
     return [report for report in reports if report in kept]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from nsys_pp.arrays.names import check_pattern
-from nsys_pp.errors import OptionError
+from nsys_pp.errors import OptionError, ReportError
 from nsys_pp.options import OPTIONS, SHOW_KINDS, ClockMode
 from nsys_pp.progress import Progress
 from nsys_pp.projection.ranges import parse_ops
@@ -151,8 +151,14 @@ def check_values(**options: Any) -> None:
 
 
 def parse_inputs(inputs: Inputs) -> list[str | Path]:
-    """Return the inputs as a list; a single path is one input."""
-    return [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    """Return the inputs as a list; a single path is one input.
+
+    Raises:
+        ReportError: There is none.
+    """
+    if named := [inputs] if isinstance(inputs, (str, Path)) else list(inputs):
+        return named
+    raise ReportError("no inputs are named", "name reports, folders of them, or patterns")
 
 
 def parse_run_layout(value: Layout | str | None) -> Layout | None:

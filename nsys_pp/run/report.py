@@ -737,8 +737,7 @@ def nothing_to_draw_error(subject: str) -> MissingDataError:
     """Return the error of reports without events to draw, with the option that records them."""
     return MissingDataError(
         f"{subject}: no GPU operations",
-        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges,"
-        " and `--show all` all else that reports hold",
+        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu --show all` draws all else that it has",
     )
 
 

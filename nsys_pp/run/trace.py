@@ -183,7 +183,7 @@ class TraceBuilder:
             raise ReportError(
                 f"`{path}` is a part: its trace is made already, and {content.needs[0]} cannot be had from"
                 " it",
-                "name the report that it was extracted from",
+                "name its report, and not the part or their folder",
             )
         self._options, parts = settle_part_options(batch, parts, content.part_options)
         reports = [path for path in batch.paths if not is_part(path)]
@@ -690,7 +690,6 @@ def _list_owners(run: Run, drawn: Drawn) -> dict[RowKey, RowOwner]:
 
 
 def _list_machines(run: Run) -> list[str]:
-    """List the machines of a run, in order of its trace."""
     return run.roster.sort("machine_order")["machine"].unique(maintain_order=True).to_list()
 
 

@@ -580,14 +580,16 @@ def _check(gate: Gate, rows: pl.DataFrame) -> tuple[bool, str] | None:
 
 
 def _find(gate: Gate, rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the row of the comparison that a gate applies to."""
     candidates = rows.filter(pl.col("stage").eq_missing(pl.lit(gate.stage, pl.Int64))).drop_nulls("b")
     candidates = candidates if gate.is_of_b else candidates.drop_nulls("a")
     matches = candidates.filter(pl.col("subject") == gate.metric)
     if matches.is_empty():
         where = "the runs" if gate.stage is None else f"stage {gate.stage} of the runs"
         metrics = _list_metrics(candidates["subject"].unique(maintain_order=True))
-        raise GateError(f"gate `{gate.text}`: `{gate.metric}` is missing in {where}", f"available: {metrics}")
+        raise GateError(
+            f"gate `{gate.text}`: `{gate.metric}` is missing in {where}",
+            f"available: {metrics or 'nothing, as there is no such stage'}",
+        )
     # A metric with a share and a time is compared by its share if the limit is a percentage.
     units = ("fraction", "ns") if gate.is_percent else ("ns",)
     unit = next(unit for unit in units if unit in matches["unit"])

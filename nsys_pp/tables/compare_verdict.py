@@ -620,7 +620,6 @@ def describe_members(comparison: Comparison) -> list[Finding]:
 
 
 def _is_alike(rows: pl.DataFrame) -> bool:
-    """Return whether most ranks share a change."""
     return len(_exceptions(rows)) <= len(rows) // 4
 
 

@@ -381,7 +381,6 @@ def _span_jobs(jobs: pl.DataFrame) -> tuple[Int64s, Int64s]:
 def _keep_inside(
     pieces: Pieces, kernels: pl.DataFrame, members: pl.DataFrame, places: _Places
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Keep the kernels that start in a piece."""
     lane, start = whole_numbers(kernels["lane"]), numbers(kernels["start_ns"])
     at = np.searchsorted(places.at(pieces.lane, pieces.start), places.at(lane, start), side="right") - 1
     is_inside = (at >= 0) & (pieces.lane[at] == lane) & (start >= pieces.start[at]) & (start < pieces.end[at])

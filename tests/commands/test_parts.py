@@ -271,7 +271,8 @@ def test_beside_its_report_a_part_is_taken_unless_it_is_older(part: Path, tmp_pa
         os.utime(beside, (made, made))
         phases: list[str] = []
         trace = tmp_path / f"{age_s}.pftrace"
-        nsys_pp.merge([report.parent], trace, progress=lambda what, _: phases.append(what))  # noqa: B023
+        with pytest.warns(UserWarning, match=f"{taken.name}` is read instead of .*, which has the same name"):
+            nsys_pp.merge([report.parent], trace, progress=lambda what, _: phases.append(what))  # noqa: B023
         assert {one.name for one in (report, beside) if any(one.name in what for what in phases)} == {
             taken.name
         }

@@ -80,6 +80,7 @@ def test_a_folder_of_tables_is_one_report(tmp_path: Path, table: str) -> None:
     ],
     ids=" then ".join,
 )
+@pytest.mark.filterwarnings("ignore:.*is read instead of")
 def test_a_report_and_its_exports_are_one(tmp_path: Path, names: list[str], expected: str) -> None:
     _touch(tmp_path, *names)
     for folder in [path for path in tmp_path.iterdir() if path.is_dir()]:

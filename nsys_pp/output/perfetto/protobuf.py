@@ -365,7 +365,6 @@ def _width(parts: Sequence[Part]) -> int:
 
 
 def _varint_column(values: Array) -> Column:
-    """Return the narrowest column for these values."""
     if values.dtype.kind == "b":
         return Column(values.view(np.uint8), 1)
     top = int(values.max(initial=0))

@@ -245,8 +245,9 @@ def write_sqlite(content: Content, path: Path) -> None:
             # `insert_all` of sqlite-utils takes ten times as long: 44 s for 400,000 rows of `project`
             with database.conn:
                 database.conn.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
-    except OperationalError as error:
-        raise OSError(disk_errno(error) or errno.EIO, str(error)) from error
+    except (OperationalError, OverflowError) as error:
+        number = disk_errno(error) if isinstance(error, OperationalError) else None
+        raise OSError(number or errno.EINVAL, str(error)) from error
     finally:
         database.close()
 

@@ -117,7 +117,6 @@ def draw_training(
 
 
 def _hash_id(name: str) -> int:
-    """Hash the name of a drawing of the run to its id."""
     return int.from_bytes(hashlib.blake2b(f"nsys-pp {name}".encode(), digest_size=8).digest(), "little")
 
 
@@ -147,7 +146,6 @@ def _steps(steps: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
 
 
 def _overlaps(start_ns: int | None, end_ns: int | None) -> pl.Expr:
-    """Return the mask of rows that overlap a window."""
     overlaps = pl.lit(True)
     if start_ns is not None:
         overlaps &= pl.col("end_ns") >= start_ns
