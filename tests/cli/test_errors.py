@@ -596,7 +596,7 @@ COMMANDS_ON_BYTES = [
     "merge --split machine -o OUT/caf\udce9.pftrace",
     "summary --format json --explain-rows --log-format json",
     "info",
-    "extract -o OUT/run.nspart",
+    "extract -o OUT/parts",
     "check",
     "report -o OUT/caf\udce9.html",
     "chart -o OUT/caf\udce9.svg",
