@@ -147,8 +147,9 @@ _REFUSED: dict[str, tuple[dict[str, _Table], str]] = {
 def test_more_than_a_recording_has_is_refused(shape: str, tmp_path: Path) -> None:
     tables, words = _REFUSED[shape]
     path = _write(tmp_path / "a.sqlite", tables)
-    with pytest.raises(nsys_pp.NsysPPError, match=f"`{path}`.*{re.escape(words)}"):
+    with pytest.raises(nsys_pp.NsysPPError, match=f"`{path}`.*{re.escape(words)}") as refused:
         nsys_pp.merge(path, tmp_path / "x.pftrace")
+    assert refused.value.hint
     assert not (tmp_path / "x.pftrace").exists()
 
 

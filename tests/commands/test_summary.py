@@ -138,9 +138,10 @@ def test_what_is_no_query_is_refused(query: str, message: str) -> None:
     assert "--explain" in (raised.value.hint or "")
 
 
-def test_a_table_that_was_not_recorded_is_named() -> None:
-    with pytest.raises(OptionError, match="summary_os` has no rows: its data was not recorded"):
-        nsys_pp.sql("SELECT * FROM summary_os", REPORTS[0])
+@pytest.mark.parametrize("table", ["summary_os", "summary_memory"])
+def test_a_table_that_was_not_recorded_is_named(table: str) -> None:
+    with pytest.raises(OptionError, match=f"{table}` has no rows: its data was not recorded"):
+        nsys_pp.sql(f"SELECT * FROM {table}", REPORTS[0])
 
 
 @pytest.mark.slow

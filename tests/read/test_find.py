@@ -34,6 +34,8 @@ def test_a_folder_is_searched_in_natural_order(tmp_path: Path) -> None:
 def test_suffixes_are_read_in_any_case(tmp_path: Path) -> None:
     paths = _touch(tmp_path, "a.SQLITE", "b.NSYS-REP", "c.QdRep", "d.NSPART", "e.Sqlite", "e.sqlite")
     assert find_reports([tmp_path], with_parts=True) == paths
+    with pytest.warns(UserWarning, match="1 part left out"):
+        assert find_reports([tmp_path]) == [path for path in paths if path.suffix != ".NSPART"]
     assert find_reports([tmp_path / "*.NSYS-REP"]) == [paths[1]]
     assert find_reader(paths[1]) == find_reader(tmp_path / "b.nsys-rep")
     assert [is_part(path) for path in paths] == [False, False, False, True, False, False]

@@ -105,7 +105,7 @@ def test_a_database_that_is_written_is_waited_for(tmp_path: Path) -> None:
     writer.execute("INSERT INTO more VALUES (1)")
     journal = target.with_name(target.name + "-journal")
     journal.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))
-    with pytest.raises(ReportError, match=r"is locked by another program|a program writes it"):
+    with pytest.raises(ReportError, match="is incomplete: a program writes it"):
         wait_for_reports([target], count=1, timeout_s=AT_ONCE)
     writer.rollback()
     writer.close()
