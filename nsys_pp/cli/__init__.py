@@ -84,20 +84,19 @@ class _MainGroup(OrderedGroup):
             except BaseException as error:  # panics of polars derive from it
                 ending = explain_ending(error)
                 is_logged = isinstance(error, click.exceptions.Exit) and error.exit_code == ending.status
+                is_full = isinstance(error, OSError) and error.errno in FULL  # told by `main`
                 if isinstance(error, click.ClickException):
                     error.message = escape_line(error.message)  # type: ignore[misc]  # what it shows
-                if not ending.is_ours or is_logged:
+                if not ending.is_ours or is_logged or is_full:
                     raise
                 if is_interrupt(error):
                     click.echo(ending.message, err=True)
                 else:
-                    if isinstance(error, OSError) and error.errno in FULL:
-                        discard(sys.stdout)
                     print_error(ending.message or "", ending.hint)
                 ctx.exit(ending.status)
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Say in a sentence that help or the version cannot be written."""
+        """Say in a sentence that standard output cannot be written."""
         try:
             return super().main(*args, **extra)
         except OSError as error:

@@ -86,6 +86,7 @@ READERS: tuple[Reader, ...] = (
 
 # Suffixes of reports that are files.
 REPORT_SUFFIXES = tuple(dict.fromkeys(suffix for reader in reversed(READERS) for suffix in reader.suffixes))
+_SUFFIXES = (*REPORT_SUFFIXES, PART_SUFFIX)
 
 
 def find_reader(path: Path) -> Reader:
@@ -163,7 +164,7 @@ def find_reports(
             a report is named twice.
     """
     found: dict[Path, tuple[Path, str]] = {}  # by the resolved file
-    suffixes = (*REPORT_SUFFIXES, PART_SUFFIX) if with_parts else REPORT_SUFFIXES
+    suffixes = _SUFFIXES if with_parts else REPORT_SUFFIXES
     for named in inputs:
         refused: _Unreadable = {}
         try:
@@ -262,10 +263,10 @@ def _match(
 
 def _search(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
     """List the reports below a folder; none only if folders cannot be read."""
-    reports = _list_folder(folder, suffixes, unreadable)
-    parts = [] if PART_SUFFIX in suffixes else [*filter(is_part, folder.rglob("*.*"))]
+    found = _list_folder(folder, unreadable)
+    reports = [path for path in found if PART_SUFFIX in suffixes or not is_part(path)]
     if not reports and not unreadable:
-        if parts:
+        if found:
             raise ReportError(
                 f"`{folder}` holds no report, only parts",
                 "`merge`, `align`, `pipeline`, `chart`, `compare` and `summary` accept parts, where no "
@@ -276,14 +277,14 @@ def _search(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) ->
             "reports end in .sqlite or .nsys-rep, or are folders written by `nsys export --type parquetdir`",
         )
     origins = {(report.parent, name_origin(report)) for report in reports}
-    if left_out := sum((part.parent, name_origin(part)) not in origins for part in parts):
+    if left_out := sum((path.parent, name_origin(path)) not in origins for path in found):
         count = format_count(left_out, "part")
         warnings.warn(f"`{folder}`: {count} left out, as only reports have what is asked", stacklevel=3)
     return reports
 
 
-def _list_folder(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
-    """List the reports below a folder.
+def _list_folder(folder: Path, unreadable: _Unreadable) -> list[Path]:
+    """List the reports and parts below a folder.
 
     A folder that cannot be read is noted in `unreadable`.
     """
@@ -295,14 +296,14 @@ def _list_folder(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadabl
                 if is_table_directory(entry):
                     reports.append(entry)
                 elif not entry.is_symlink() and not entry.name.startswith("."):
-                    inner = _list_folder(entry, suffixes, unreadable)
-                    if not inner and str(entry) not in unreadable and entry.suffix.lower() in suffixes:
+                    inner = _list_folder(entry, unreadable)
+                    if not inner and str(entry) not in unreadable and entry.suffix.lower() in _SUFFIXES:
                         warnings.warn(
                             f"`{entry}` is a folder without reports, named like a report: left out",
                             stacklevel=3,
                         )
                     reports.extend(inner)
-            elif entry.suffix.lower() in suffixes:
+            elif entry.suffix.lower() in _SUFFIXES:
                 reports.append(entry)
     except OSError as error:
         unreadable[str(folder)] = unreadable_error(error.filename or folder, error)
@@ -320,9 +321,9 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
     for same in by_origin.values():
         first, *others = _choose(same)
         kept |= {first, *others}
-        dropped = [path for path in same if path not in kept]
-        if not any(map(is_unexported, [first, *dropped])):
-            unread += [f"`{first}` is read instead of `{path}`, which has the same name" for path in dropped]
+        is_recorded = any(map(is_unexported, same))
+        dropped = [path for path in same if path not in kept and (is_part(path) or not is_recorded)]
+        unread += [f"`{first}` is read instead of `{path}`, which has the same name" for path in dropped]
     if unread:
         more = f", and so are {len(unread) - 1:,} more" if len(unread) > 1 else ""
         warnings.warn(f"{unread[0]}{more}", stacklevel=3)
@@ -331,25 +332,17 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
 
 def name_origin(report: Path) -> str:
     """Return the name that an export shares with its `.nsys-rep`; nsys recipes append `_pqtdir`."""
-    if report.suffix.lower() in (*REPORT_SUFFIXES, PART_SUFFIX):
+    if report.suffix.lower() in _SUFFIXES:
         return report.name[: -len(report.suffix)]
     return re.sub(r"_(pqtdir|arwdir|parquetdir|arrowdir)$", "", report.name)
 
 
 def _choose(same: list[Path]) -> list[Path]:
-    parts = [path for path in same if is_part(path)]
-    reports = _choose_report([path for path in same if not is_part(path)])
-    if not parts or not reports:
-        return parts or reports
-    if len(parts) > 1:
-        return [*parts, *reports]  # names do not show the part of these reports
-    reported_ns = max(map(_changed_ns, reports))
-    return [path for path in parts if _changed_ns(path) >= reported_ns] or reports
-
-
-def _choose_report(same: list[Path]) -> list[Path]:
-    recorded = [path for path in same if is_unexported(path)]
-    exports = [path for path in same if not is_unexported(path)]
+    reports = [path for path in same if not is_part(path)]
+    if not reports:
+        return same
+    recorded = [path for path in reports if is_unexported(path)]
+    exports = [path for path in reports if not is_unexported(path)]
     if recorded:
         reported_ns = max(map(_changed_ns, recorded))
         exports = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import warnings
 import zlib
@@ -261,22 +262,24 @@ def test_what_needs_events_is_refused(
     )
 
 
-def test_beside_its_report_a_part_is_taken_unless_it_is_older(part: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("age_s", [-10, 10])
+def test_beside_a_report_of_its_name_a_part_is_not_read(age_s: int, part: Path, tmp_path: Path) -> None:
+    """It may be of another recording, whatever its age."""
     report = tmp_path / "run" / "rank0.sqlite"
     report.parent.mkdir()
-    shutil.copy(REPORTS[0], report)
-    beside = Path(shutil.copy(part, report.parent))
-    for age_s, taken in ((-10, report), (10, beside)):
-        made = report.stat().st_mtime + age_s
-        os.utime(beside, (made, made))
-        phases: list[str] = []
-        trace = tmp_path / f"{age_s}.pftrace"
-        with pytest.warns(UserWarning, match=f"{taken.name}` is read instead of .*, which has the same name"):
-            nsys_pp.merge([report.parent], trace, progress=lambda what, _: phases.append(what))  # noqa: B023
-        assert {one.name for one in (report, beside) if any(one.name in what for what in phases)} == {
-            taken.name
-        }
+    shutil.copy(REPORTS[1], report)
+    beside = Path(shutil.copy(part, report.parent / "rank0.nspart"))
+    made = report.stat().st_mtime + age_s
+    os.utime(beside, (made, made))
+    noted = f"`{report}` is read instead of `{beside}`, which has the same name"
+    with pytest.warns(UserWarning, match=f"^{re.escape(noted)}$"):
+        nsys_pp.merge([report.parent], tmp_path / "folder.pftrace")
+    nsys_pp.merge([report], tmp_path / "report.pftrace")
+    assert (tmp_path / "folder.pftrace").read_bytes() == (tmp_path / "report.pftrace").read_bytes()
     assert find_reports([report.parent]) == [report]
+    recording = report.rename(report.with_suffix(".nsys-rep"))
+    with pytest.warns(UserWarning, match=f"`{re.escape(str(recording))}` is read instead of"):
+        assert find_reports([report.parent], with_parts=True) == [recording]
 
 
 @pytest.mark.parametrize("command", [nsys_pp.project, nsys_pp.info])
