@@ -126,20 +126,22 @@ def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool
     """Log the written files, and a note if one is larger than a browser opens."""
     output, index = merged.output, merged.index
     view = (
-        "" if is_opened else f" To view it: `nsys-pp open {output}`, or drop it on https://ui.perfetto.dev."
+        f" To view it: `nsys-pp open {output}`, or drop it on https://ui.perfetto.dev."
+        if output.is_file() and not is_opened
+        else ""
     )
     run = (
         f"{format_count(merged.slices, 'slice')} on {format_count(merged.gpus, 'GPU')}"
         f" of {format_count(merged.machines, 'machine')}, from {format_count(merged.reports, 'report')}."
     )
-    size = "" if output == STANDARD_OUTPUT else format_bytes(output.stat().st_size)
-    if not size:
+    if output == STANDARD_OUTPUT:
         log_output(f"Wrote a trace to standard output: {run}")
     elif index is None:
-        log_output(f"Wrote {output} ({size}): {run}{view}", output)
+        log_output(f"Wrote {_describe_file(output)}: {run}{view}", output)
     else:
         total = format_bytes(sum(file.size_bytes for file in merged.files))
-        log_output(f"Wrote {output} ({size}): overview of all ranks, steps, jobs and messages.{view}", output)
+        overview = "overview of all ranks, steps, jobs and messages"
+        log_output(f"Wrote {_describe_file(output)}: {overview}.{view}", output)
         log_output(
             f"Wrote {index.parent} ({total}): {format_count(len(merged.files), 'trace')}, one per"
             f" {_DIVISIONS[merged.split]}: {run} {index} lists them; `--split none` writes one trace.",
@@ -894,14 +896,13 @@ def extract(reports: tuple[str, ...], output: Path | None, **options: Any) -> No
     extracted = run_with_progress(nsys_pp.extract, reports, output, **options | _settle_flows(options))
     names = _cut_common_folder([part.report for part in extracted.parts])
     for part, name in zip(extracted.parts, names, strict=True):
-        size = format_bytes(part.output.stat().st_size)
+        written = _describe_file(part.output)
         if not part.is_new:
-            message = f"already there: {part.output} ({size}), from {name}"
-            log_output(message, part.output, event="already there")
+            log_output(f"already there: {written}, from {name}", part.output, event="already there")
             continue
         jobs = f" and {format_count(part.jobs, 'job')}" if part.jobs else ""
         contents = f"{format_count(part.slices, 'slice')}{jobs} on {format_count(part.gpus, 'GPU')}"
-        log_output(f"Wrote {part.output} ({size}): {contents}, from {name}.", part.output)
+        log_output(f"Wrote {written}: {contents}, from {name}.", part.output)
     end_with(extracted)
 
 
@@ -945,9 +946,9 @@ def scrub(reports: tuple[str, ...], output: Path | None, **options: Any) -> None
         raise click.UsageError("name the copy, or a folder, with `-o`")
     result = nsys_pp.scrub(reports, output, **options)
     for path, copy in result.copies.items():
-        removed, size = result.removed[path], format_bytes(copy.stat().st_size)
+        removed = result.removed[path]
         texts, tables = format_count(removed.text_count, "text"), format_count(len(removed.tables), "table")
-        log_output(f"Wrote {copy} ({size}), without {texts} and {tables}, from {path}.", copy)
+        log_output(f"Wrote {_describe_file(copy)}, without {texts} and {tables}, from {path}.", copy)
 
 
 @click.group(cls=OrderedGroup)
@@ -1002,8 +1003,12 @@ def _refuse_standard_output(output: Path | None, what: str) -> None:
 
 
 def _log_written(output: Path, contents: str = "") -> None:
-    size = format_bytes(output.stat().st_size)
-    log_output(f"Wrote {output} ({size}){': ' if contents else ''}{contents}", output)
+    log_output(f"Wrote {_describe_file(output)}{': ' if contents else ''}{contents}", output)
+
+
+def _describe_file(path: Path) -> str:
+    """Name an output with its size; devices and pipes have none."""
+    return f"{path} ({format_bytes(path.stat().st_size)})" if path.is_file() else str(path)
 
 
 def _print_json(**contents: Any) -> None:
