@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sqlite3
 from contextlib import suppress
 from difflib import get_close_matches
@@ -25,7 +26,7 @@ _REASONS = {
     errno.ENOENT: ("its folder does not exist", "make the folder first"),
     errno.ENOTDIR: ("its folder is a file", "write elsewhere"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
-    errno.EEXIST: ("it exists, and is no folder", "name a folder, or a file with an extension, with `-o`"),
+    errno.EEXIST: ("it exists, and is no folder", "choose another name"),
     errno.EISDIR: ("it is a folder", "name a file with `-o`"),
 }
 
@@ -131,8 +132,19 @@ def describe_path(path: Path | str) -> str:
     return escape_bytes(str(path))
 
 
+def quote_argument(path: Path | str) -> str:
+    """Return a path as a shell and `nsys-pp` take it in a command line.
+
+    >>> quote_argument(Path("my run.pftrace")), quote_argument(Path("-x.pftrace"))
+    ("'my run.pftrace'", './-x.pftrace')
+    """
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
+
+
 def missing_error(path: Path) -> ReportError:
     """Build the error for a file that does not exist; the hint has the most similar name of its folder."""
+    if path.is_symlink():
+        return ReportError(f"`{path}` is a link to no file", "check where it leads")
     names: dict[str, str] = {}
     with suppress(OSError):  # the folder may be missing, too
         names = {name.lower(): name for name in os.listdir(path.parent) if name != path.name}

@@ -76,6 +76,6 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "absent": (lambda path: path.unlink(), "does not exist"),
     "another database": (make_foreign, "has no table that Nsight Systems exports"),
     "a pipe": (_make_pipe, "is a pipe, not a file"),
-    "a link to no file": (lambda path: _link(path, "none.sqlite"), "does not exist"),
+    "a link to no file": (lambda path: _link(path, "none.sqlite"), "is a link to no file"),
     "a link to a device": (lambda path: _link(path, "/dev/zero"), "is a device, not a file"),
 }

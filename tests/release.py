@@ -42,7 +42,6 @@ def call(words: Sequence[str | Path], **options: str | Path) -> str:
 
 
 def find_pythons() -> dict[int, str]:
-    """Find one CPython of each minor version."""
     found: dict[int, str] = {}
     for minor in range(OLDEST, NEWEST + 1):
         of_pyenv = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3"))
@@ -105,7 +104,6 @@ def try_runners(folder: Path, wheel: Path) -> list[str]:
 
 
 def main() -> None:
-    """Build, install and try."""
     argparse.ArgumentParser(prog="python -m tests.release", description=__doc__).parse_args()
     pythons = find_pythons()
     with tempfile.TemporaryDirectory() as name:

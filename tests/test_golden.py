@@ -32,7 +32,6 @@ def print_report(report: Path) -> str:
 
 
 def main() -> None:
-    """Write all golden texts."""
     FOLDER.mkdir(exist_ok=True)
     for report in find_shared_reports():
         golden_path(report).write_text(print_report(report))

@@ -212,7 +212,6 @@ def plant(path: Path, schema: str) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where outputs go."""
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
 

@@ -260,7 +260,7 @@ def find_windows(
     """Cut the time of processes and devices at the borders of their steps.
 
     That of a process is from its first to its last event, that of each device the capture: from the first to
-    the last operation of all devices.
+    the last operation, or step, of all devices.
 
     Args:
         steps: `STEPS`; if empty, each device and process has one window.
@@ -694,10 +694,9 @@ def measure_host(
     """
     has_name = has_value(operators["name"])
     range_id, operator_id = numbers(ranges["range_id"]), numbers(operators["range_id"])
-    of_nccl = np.isin(range_id, operator_id[~has_name])  # communication, not operators
     of_jobs = _list_phases(jobs)
     activities = {
-        "range": keep_rows(ranges[_SPAN], ~of_nccl),
+        "range": ranges,
         "operator": keep_rows(ranges[_SPAN], np.isin(range_id, operator_id[has_name])),
         **{
             name: of_jobs.filter(pl.col("kind") == name)

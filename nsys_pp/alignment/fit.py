@@ -172,7 +172,6 @@ class Equations(Struct, kw_only=True):
 
 
 def _average(operation: Int64s, values: Floats, weights: Floats) -> Floats:
-    """Return the weighted mean of each value's operation."""
     return np.asarray((np.bincount(operation, weights * values) / np.bincount(operation, weights))[operation])
 
 

@@ -18,14 +18,13 @@ import click
 
 from nsys_pp.cli.command import OrderedGroup
 from nsys_pp.cli.result import (
-    FULL,
-    discard,
     end_on_interrupt,
     escape_line,
     explain_ending,
     is_interrupt,
     print_error,
 )
+from nsys_pp.errors import OutputError
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:
@@ -84,10 +83,9 @@ class _MainGroup(OrderedGroup):
             except BaseException as error:  # panics of polars derive from it
                 ending = explain_ending(error)
                 is_logged = isinstance(error, click.exceptions.Exit) and error.exit_code == ending.status
-                is_full = isinstance(error, OSError) and error.errno in FULL  # told by `main`
                 if isinstance(error, click.ClickException):
                     error.message = escape_line(error.message)  # type: ignore[misc]  # what it shows
-                if not ending.is_ours or is_logged or is_full:
+                if not ending.is_ours or is_logged:
                     raise
                 if is_interrupt(error):
                     click.echo(ending.message, err=True)
@@ -99,13 +97,9 @@ class _MainGroup(OrderedGroup):
         """Say in a sentence that standard output cannot be written."""
         try:
             return super().main(*args, **extra)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            discard(sys.stdout)
-            ending = explain_ending(error)
-            print_error(ending.message or "", ending.hint)
-            sys.exit(ending.status)
+        except OutputError as error:
+            print_error(error.message, error.hint)
+            sys.exit(1)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -314,7 +314,8 @@ class SectionCommand(click.Command):
             text = sys.stdin.read(_MOST_LETTERS)
             if len(text) == _MOST_LETTERS or "\0" in text:
                 raise click.UsageError("standard input is no list of reports: one a line, 64 MB at most")
-            listed = [line for line in text.split("\n") if line.strip()]  # other ends may be in names
+            lines = (line.removesuffix("\r") for line in text.split("\n"))  # other ends may be in names
+            listed = [line for line in lines if line.strip()]
             options["reports"] = (*(name for name in options["reports"] if name != "-"), *listed)
             if not options["reports"]:
                 raise click.UsageError("standard input names no reports")

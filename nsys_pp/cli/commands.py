@@ -38,7 +38,7 @@ from nsys_pp.cli.result import (
     record_verdict,
 )
 from nsys_pp.cli.tables import check_sort, open_screen, output_table, output_tables, settle_output
-from nsys_pp.errors import MissingDataError, OutputError, describe_path
+from nsys_pp.errors import MissingDataError, OutputError, describe_path, quote_argument
 from nsys_pp.output.files import STANDARD_OUTPUT, check_output, replace_file
 from nsys_pp.output.formats import CHARTS, EXPORTERS, TRACE_FORMATS, find_exporter
 from nsys_pp.output.tables import SUFFIXES
@@ -99,9 +99,9 @@ def merge(reports: tuple[str, ...], output: Path, is_opened: bool, **options: An
     start_ns, end_ns = options["start_ns"], options["end_ns"]
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise click.UsageError("`--end` must be later than `--start`")
-    if options["format"] is None and output.suffix in SUFFIXES.keys() - {".json"}:
+    if options["format"] is None and output.suffix in {*SUFFIXES, ".html"} - {".json"}:
         raise click.UsageError(
-            f"`{output}` has the extension of a table; a trace is `.pftrace`, `.json` or `.json.gz`"
+            f"`{output}` has the extension of a table or a page; a trace is `.pftrace`, `.json` or `.json.gz`"
         )
     merged = run_with_progress(nsys_pp.merge, reports, output, **options | _settle_flows(options))
     log_notes(merged.notes)
@@ -112,7 +112,6 @@ def merge(reports: tuple[str, ...], output: Path, is_opened: bool, **options: An
 
 
 def _open(output: Path, *, is_opened: bool) -> None:
-    """Open a file in the browser, if the user asked for it."""
     if is_opened:
         nsys_pp.open_output(output, on_ready=_log_opening)
 
@@ -126,7 +125,7 @@ def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool
     """Log the written files, and a note if one is larger than a browser opens."""
     output, index = merged.output, merged.index
     view = (
-        f" To view it: `nsys-pp open {output}`, or drop it on https://ui.perfetto.dev."
+        f" To view it: `nsys-pp open {quote_argument(output)}`, or drop it on https://ui.perfetto.dev."
         if output.is_file() and not is_opened
         else ""
     )
@@ -153,10 +152,10 @@ def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool
     if merged.omits_ranges:
         log_notes(["the overview has no ranges of reports without jobs: they are more than a browser holds"])
     if max(merged.events, *(file.event_count for file in merged.files), 0) > max_events:
+        ways = " or ".join(f"`--split {way}`" for way in ("rank", "step") if way != merged.split)
         log_notes(
             [
-                f"a browser holds about {max_events:,} events; divide the run with `--split rank` or "
-                "`--split step`, or"
+                f"a browser holds about {max_events:,} events; divide the run with {ways}, or"
                 " reduce the trace with `--detail ranges`, `--detail jobs`, `--device`, or `--start` and "
                 "`--end`"
             ]
@@ -228,7 +227,9 @@ def report(
     written = run_with_progress(nsys_pp.report, reports, output, trace=trace, **options)
     log_notes(written.notes)
     if trace is not None and "://" not in trace and not Path(trace).is_file():
-        log_notes([f"no such file: `{trace}`; `nsys-pp merge REPORT... -o {trace}` writes it"])
+        log_notes(
+            [f"no such file: `{trace}`; `nsys-pp merge REPORT... -o {quote_argument(trace)}` writes it"]
+        )
     _log_written(output, f"{format_count(written.steps, 'step')} of {format_count(written.lanes, 'rank')}.")
     log_verdict(written.verdict)
     _open(output, is_opened=is_opened)
@@ -260,7 +261,8 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
     counts = {"report": merged.reports, "machine": merged.machines, "GPU": merged.gpus, "step": written.steps}
     log(", ".join(format_count(count, noun) for noun, count in counts.items()), event="run")
     log("; ".join(written.facts), event="run")
-    log_output(f"Wrote {page} with the evidence, and {trace}: `nsys-pp open {trace}`.", page, trace)
+    view = f"`nsys-pp open {quote_argument(trace)}`"
+    log_output(f"Wrote {page} with the evidence, and {trace}: {view}.", page, trace)
     log_verdict(written.verdict)
     _open(page, is_opened=is_opened and has_screen() and sys.stdout.isatty())
     end_with(merged if merged.skipped else written)
@@ -391,7 +393,6 @@ def _explain_jobs(
 
 
 def _export(reports: tuple[str, ...], output: Path | None, format: str, options: dict[str, Any]) -> None:
-    """Write the jobs in the format of another tool."""
     from nsys_pp.commands.pipeline import export_jobs
 
     del options["data_type"]

@@ -21,7 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -138,22 +138,15 @@ def log(
     record = record or current_record()
     line = prefix + (escape_text(message) if event == "traceback" else escape_line(message))
     if record.in_json:
-        fields = {"time": _now(), "level": level, "event": event, "message": message, **(facts or {})}
+        fields = {
+            "time": _now(),
+            "level": level,
+            "event": event,
+            "message": escape_bytes(message),
+            **(facts or {}),
+        }
         line = json.dumps(fields)
-    try:
-        click.echo(line, file=file, err=file is None)
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        discard(sys.stderr)  # of a whole output, a log on a full disk makes no failure
-
-
-def discard(stream: IO[str]) -> None:
-    """Write a stream to nowhere from now on, also its unwritten data, which Python would write at exit."""
-    with suppress(OSError, ValueError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
+    click.echo(line, file=file, err=file is None)
 
 
 def print_error(message: str, hint: str | None) -> None:
@@ -181,7 +174,8 @@ def log_notes(messages: Sequence[str]) -> None:
 def log_skipped(skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
     """List the skipped inputs that are not listed yet: before the verdict, as it lacks them."""
     record = current_record()
-    skipped = [entry for entry in skipped if entry not in record.skipped]
+    known = {path for path, _ in record.skipped}
+    skipped = [entry for entry in skipped if entry[0] not in known]
     record.skipped.extend(skipped)
     for path, error in skipped:
         log(
@@ -323,7 +317,6 @@ def _set_alarm(seconds: float) -> None:
 
 
 _WITHOUT_PARTS = ("extract", "info", "project", "scrub")
-FULL = (errno.ENOSPC, errno.EDQUOT)  # a standard output has no name in errors, nor any other way to fail
 _OF_NAMES = (errno.ENAMETOOLONG, errno.EACCES)
 
 
@@ -348,10 +341,6 @@ def explain_ending(error: BaseException) -> Ending:
         return Ending(error.exit_code, is_ours=False)
     if isinstance(error, click.ClickException):
         return Ending(error.exit_code, error.format_message(), is_ours=False)
-    # errors of files have a file name
-    if isinstance(error, OSError) and error.filename is None and error.errno in FULL:
-        reason, hint = explain_os_error(error)
-        return Ending(1, f"cannot write to standard output: {reason}", hint)
     if isinstance(error, OSError) and error.errno in _OF_NAMES:
         reason = explain_os_error(error)[0]
         return Ending(1, f"`{describe_path(error.filename)}`: {reason}", "choose another one")

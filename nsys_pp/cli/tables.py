@@ -127,16 +127,26 @@ def output_tables(
         contents: Keys of the JSON document beside its tables.
         rows: `sort`, `unit`, `is_wide` and `others`, as in `Content`.
     """
-    from nsys_pp.output.tables.formats import format_tables, write_tables
+    from nsys_pp.output.tables.formats import format_tables, select_frame, write_tables
     from nsys_pp.output.tables.text import Content
+    from nsys_pp.roster.identity import name_paths
 
     if limit is None:
         limit = 0 if format != "table" else _FEW_ROWS if len(tables) > 1 else _ROWS
     content = Content(tables=tables, limit=limit, **rows, document=begin_document(notes, **contents))
     if output != STANDARD_OUTPUT:
-        rows_of = f": {format_count(len(tables[0].frame), 'row')}" if len(tables) == 1 else ""
-        for path in write_tables(content, output, format=format, force=force):
+        rows_of = ""
+        if len(tables) == 1:
+            count = len(tables[0].frame)
+            few = len(select_frame(content)) if limit and count else count
+            rows_of = f": {f'{few:,} of ' * (few < count)}{format_count(count, 'row')}"
+        written = write_tables(content, output, format=format, force=force)
+        for path in written:
             log_output(f"Wrote {path}{rows_of}", path)
+        if force and written and output not in written:
+            others = [*{*output.glob(f"*{written[0].suffix}")} - {*written}]
+            if others:
+                notes = [*notes, f"not written by this run: {name_paths(sorted(others))}"]
     elif format == "table":
         from nsys_pp.output.tables.terminal import print_tables
 

@@ -107,7 +107,7 @@ def extract(
         if is_part(path):
             raise ReportError(
                 f"`{path}` is a part already, by its name",
-                "extract takes reports; every other command reads parts",
+                "extract takes reports; `merge` and other commands read its parts",
             )
         is_forced = force or is_like_part(target)
         check_output(target, force=is_forced, inputs=paths, makes_folder=target != named)
@@ -229,7 +229,7 @@ def _name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
             first = paths[outputs.index(target)]
             raise OutputError(
                 f"`{first}` and `{paths[number]}` would both be written to `{target}`",
-                "extract them into two folders",
+                "extract each into a folder of its own",
             )
     return outputs
 

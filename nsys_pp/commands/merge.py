@@ -161,6 +161,8 @@ def merge(
             builder.write(shown, force=force)
             events = count_events(shown)
             written = {"split": "none", "files": [], "index": None, "omits_ranges": False}
+            if force and is_split_folder(name_folder(target)):
+                notes.append(f"not written by this run: `{name_folder(target)}`")
         else:
             events = division.overview.event_count
             written = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,7 +12,7 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.summary import SUMMARY_TABLES, build_tables, join_aggregates
-from nsys_pp.errors import OptionError, describe_path
+from nsys_pp.errors import OptionError, describe_path, quote_argument
 from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
@@ -150,7 +149,7 @@ def build_trace_links(trace: str | Path | None) -> TraceLinks | None:
         address = build_address(SITE, str(trace))
         return TraceLinks(is_link=True, head=f"{address}&visStart=", middle="&visEnd=", tail="")
     return TraceLinks(
-        is_link=False, head=f"nsys-pp open {shlex.quote(str(trace))} --zoom ", middle="ns:", tail="ns"
+        is_link=False, head=f"nsys-pp open {quote_argument(trace)} --zoom ", middle="ns:", tail="ns"
     )
 
 

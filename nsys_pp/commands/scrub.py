@@ -190,7 +190,7 @@ def _name_copies(names: Mapping[Path, Path], output: Path, pseudonyms: Pseudonym
         target = output.joinpath(*(pseudonyms.replace_words(part, with_short=True) for part in name.parts))
         if target in copies.values():
             raise OutputError(
-                f"two copies would both be written to `{target}`", "scrub them into two folders"
+                f"two copies would both be written to `{target}`", "scrub each into a folder of its own"
             )
         copies[path] = target
     return copies

@@ -35,6 +35,7 @@ SUMMARY_PREFIX = "summary_"
 
 _HINT = "`nsys-pp sql --explain` lists all tables and columns"
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CHANGE = re.compile(r"\s*(alter|create|delete|drop|insert|truncate|update)\b", re.IGNORECASE)
 _MOST_LETTERS = 5_000  # polars ends the process, or does not end, in expressions of any depth
 
 # Frames of a pipeline's result that are tables of queries, with their schemas.
@@ -80,6 +81,7 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
         (f"has more than {_MOST_LETTERS:,} letters", len(query) > _MOST_LETTERS),
         # functions of polars, for files and addresses
         ("reads a file, and may read tables of the run alone", any(word[:5] == "read_" for word in words)),
+        ("changes tables, which can only be read", _CHANGE.match(query) is not None),
         ("is recursive, which polars does not end", "recursive" in words),
     ):
         if is_refused:

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
@@ -158,14 +158,10 @@ class _Pool(Struct):
             self.retries.append(index)
 
     def _kill(self, connection: Connection) -> int:
-        """Kill a busy process and all below it; returns its item."""
         process, index, _ = self.busy.pop(connection)
-        below = list_tree(process.pid)[1:] if process.pid else []
-        process.terminate()  # it removes its temporary files, if it gets to it
+        below = _terminate(process)
         _end(connection, process, _LOOK_S)  # not longer: beyond a limit, memory may grow meanwhile
-        for pid in below:  # an export by nsys
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        _kill_all(below)
         return index
 
     def _finish(self, index: int, error: NsysPPError | None = None) -> Outcome:
@@ -213,13 +209,28 @@ class _Pool(Struct):
     def stop(self) -> None:
         """End all processes, busy ones too."""
         running = [*self.idle.items(), *((one, process) for one, (process, _, _) in self.busy.items())]
+        below: list[int] = []
         for connection, process in running:
             connection.close()  # ends an idle one
             if connection in self.busy:
-                process.terminate()
+                below += _terminate(process)
         until = time.monotonic() + _PATIENCE_S
         for connection, process in running:
             _end(connection, process, until - time.monotonic())
+        _kill_all(below)
+
+
+def _terminate(process: BaseProcess) -> list[int]:
+    """Let a process remove its temporary files, and end; returns those below it: an export by nsys."""
+    below = list_tree(process.pid)[1:] if process.pid else []
+    process.terminate()
+    return below
+
+
+def _kill_all(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _end(connection: Connection, process: BaseProcess, patience_s: float = _PATIENCE_S) -> None:

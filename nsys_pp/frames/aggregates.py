@@ -166,7 +166,7 @@ GPU_TIMES = build_schema(
 ACTIVITY = pl.Enum(
     [
         "span",  # of the step on the CPU; without steps, from the first to the last event of the process
-        "range",  # inside any NVTX range, except ranges of NCCL
+        "range",  # inside any NVTX range
         "operator",
         *("forward", "backward", "optimizer", "data"),  # outermost jobs of these kinds
         "communication",  # ranges of NCCL, and ranges with names of communication

@@ -466,9 +466,9 @@ COVER = build_schema(
 # Of steps of several lanes: a whole capture, where other lanes have steps; it is compared with none of them.
 IS_STEPLESS = (pl.col("source") == "capture") & (pl.col("source") != "capture").any()
 
-# Parts of a capture: from the first to the last operation of the GPUs of a report. The steps of a lane; what
-# lies between, before and after them; and what lies before its first and after its last operation. All of a
-# lane without known steps, where others have some, is unknown.
+# Parts of a capture: from the first to the last operation, or step, of the GPUs of a report. The steps of a
+# lane; what lies between, before and after them; and what lies before its first and after its last operation.
+# All of a lane without known steps, where others have some, is unknown.
 RUN_PART = pl.Enum(["steps", "between", "before", "after", "absent", "unknown"])
 
 COVERAGE = build_schema(

@@ -450,7 +450,6 @@ def _find_sums(table: ExportedTable) -> str | None:
 
 
 def _find_anomalies(report: Report, launches: pl.DataFrame) -> Iterator[str]:
-    """Describe what a report lacks, and what is odd about it."""
     session = report.session
     if session.utc_epoch_ns is None:
         yield "its UTC is unknown: it cannot be aligned with other reports"

@@ -167,7 +167,6 @@ def _find_overlapping(start: Int64s, end: Int64s) -> npt.NDArray[np.bool_]:
 
 
 def _union_by_sorting(op_start: Int64s, op_end: Int64s, row: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Compute the union per distinct row by sorting its operations."""
     by_start = np.argsort(op_start, kind="stable")
     rank = np.empty(len(op_start), dtype=np.int64)
     rank[by_start] = np.arange(len(op_start))
@@ -495,7 +494,6 @@ def _describe_ends(windows: _Windows, launched: Launched, names: pl.Series | Non
 
 
 def _measure(windows: _Windows) -> dict[str, Int64s]:
-    """Measure the ranges: columns of `PROJECTED`."""
     inside, position = windows.inside, windows.position
     busy = measure_busy(
         op_start=windows.start,

@@ -370,7 +370,6 @@ def _add_waited_calls(
 
 
 def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """Join rows of `PROJECTED`, by row and target."""
     projected = pl.concat(parts) if parts else PROJECTED.to_frame()
     if projected["row"].is_sorted():  # targets are in order already
         return projected

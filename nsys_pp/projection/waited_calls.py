@@ -166,7 +166,6 @@ def find_waited_calls(
 
 
 def _list_threads(events: pl.DataFrame, is_listed: Bools | None = None) -> pl.DataFrame:
-    """List the threads of some events, each with its process."""
     thread = events["thread_key"].to_numpy()
     if is_listed is None or is_listed.all():
         return index_rows(events[["process_key", "thread_key"]], number_keys(thread)[0])
@@ -265,7 +264,6 @@ def _split(thread: Int64s, *columns: Int64s) -> dict[int, list[Int64s]]:
 
 
 def _relate(events: _Events, worker: _Calls) -> _Pair:
-    """Relate the events of a thread to the calls of a worker."""
     rows, start, end = worker.rows, worker.start, worker.end
     before, ended, following = _find_gaps(events, start)
     is_preceded = before >= 0
@@ -321,7 +319,6 @@ def _measure_filling(gap: Int64s, gap_start: Int64s, gap_end: Int64s, start: Int
 
 
 def _collect(pairs: Mapping[tuple[int, int], _Pair], is_launching: Bools) -> WaitedCalls:
-    """Collect the launching calls of pairs of threads."""
     rows = [pair.rows[is_launching[pair.rows]] for pair in pairs.values()]
     empty = np.zeros(0, dtype=np.int64)
     return WaitedCalls(

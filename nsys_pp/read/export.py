@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nsys_pp.errors import NsysNotFoundError, ReportError, missing_error
 from nsys_pp.leftovers import make_temporary_folder
-from nsys_pp.read.files import check_regular, unreadable_error
+from nsys_pp.read.files import check_database, check_regular, unreadable_error
 
 VARIABLE = "NSYS_PP_CACHE"
 _MOST_BYTES = 50_000_000_000
@@ -124,8 +124,11 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
         return newest
     target = folder / f"{state}-{_identify_program(program)}.sqlite"
     if target.is_file():
-        _mark_used(target)
-        return target
+        with suppress(ReportError):
+            check_database(target)
+            _mark_used(target)
+            return target
+        target.unlink(missing_ok=True)  # a copy, or a full disk, has cut it
     try:
         make_cache()
         work = make_temporary_folder(target)
@@ -169,10 +172,7 @@ def find_nsys(nsys: str | Path | None, report: Path) -> str:
     if found is not None:
         return os.path.abspath(found)  # it runs in another folder
     if named:
-        raise NsysNotFoundError(
-            f"`{named}` is not a program that can be run, and `{report}` must be exported first",
-            f"specify nsys with `--nsys` or `${_NSYS_VARIABLE}`",
-        )
+        raise _not_a_program(named, report)
     hint = (
         f"specify its path with `--nsys` or `${_NSYS_VARIABLE}`,"
         " or run `nsys export --type sqlite` where Nsight Systems is installed"
@@ -180,6 +180,13 @@ def find_nsys(nsys: str | Path | None, report: Path) -> str:
     if (older := report.with_suffix(".sqlite")).is_file():
         hint += f"; or pass `{older}` itself: it is in the same folder, but older"
     raise NsysNotFoundError(f"`{report}` must be exported first, and no nsys was found", hint)
+
+
+def _not_a_program(program: str, report: Path, why: str = "") -> NsysNotFoundError:
+    return NsysNotFoundError(
+        f"`{program}` is not a program that can be run{why}, and `{report}` must be exported first",
+        f"specify nsys with `--nsys` or `${_NSYS_VARIABLE}`",
+    )
 
 
 def _identify_program(program: str) -> str:
@@ -209,23 +216,31 @@ def _read_state(report: Path) -> str:
 
 def _run_export(program: str, report: Path, output: Path) -> Path:
     command = [program, "export", "--type", "sqlite", "--output", str(output), "--force-overwrite", "true"]
-    # nsys fails if its working directory was removed, so it runs in one that exists
-    done = subprocess.run(
-        [*command, str(report.resolve())],
-        cwd=output.parent,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode == 0 and output.is_file():
-        return output
+    try:
+        # nsys fails if its working directory was removed, so it runs in one that exists
+        done = subprocess.run(
+            [*command, str(report.resolve())],
+            cwd=output.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise _not_a_program(program, report, f": {error.strerror}") from None
+    if done.returncode == 0:
+        with suppress(ReportError):
+            check_database(output)
+            return output
     told = f"{done.stderr}\n{done.stdout}"
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     # other lines are progress bars and headings
     errors = [line for line in lines if "error" in line.lower() or "fail" in line.lower()]
-    line = next(iter([*errors, *lines]), f"nothing, and it ended with status {done.returncode}")
+    line = next(
+        iter([*errors, *(lines if done.returncode else [])]),
+        f"nothing, and it ended with status {done.returncode}, without a whole export",
+    )
     raise ReportError(
         f"`{report}` cannot be exported: nsys reports: {line}",
         "a report of a newer nsys than yours needs that nsys: specify it with `--nsys`",

@@ -243,7 +243,6 @@ def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tup
 
 
 def _unpack(parts: Sequence[PackedFrames], name: str) -> tuple[pl.DataFrame, list[int]]:
-    """Unpack the frames of this name of several parts."""
     unpacked = (unpack_bytes(part.packed[name], most_bytes=part.most_bytes) for part in parts)
     frame, sizes = unpack_frames(unpacked, PART_FRAMES[name])
     if name in ROW_RULES and not frame.select(ROW_RULES[name].fill_null(value=False).all()).item():

@@ -6,6 +6,7 @@ fills raw frames under our own names.
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -223,16 +224,25 @@ def _expand(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> 
         pattern = _NSYS_PATTERN.sub("*", str(named))
         if named.suffix.lower() in suffixes:
             return _match(Path(pattern), suffixes, unreadable, named=named)
-        found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
+        found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"), unreadable)]
         if not found:
             return _match(Path(pattern), suffixes, unreadable, named=named)
         return sorted(found, key=order_of_path)
-    if any(character in str(named) for character in "*?["):
+    if _is_pattern(named):
         return _match(named, suffixes, unreadable)
     raise missing_error(named)
 
 
-def _glob(pattern: Path) -> list[Path]:
+def _is_pattern(path: Path) -> bool:
+    return any(character in str(path) for character in "*?[")
+
+
+def _glob(pattern: Path, unreadable: _Unreadable) -> list[Path]:
+    if not _is_pattern(pattern):
+        return [pattern]
+    for folder in _glob(pattern.parent, unreadable):
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            unreadable[str(folder)] = unreadable_error(folder, PermissionError())
     root = Path(pattern.anchor or ".")
     relative = str(pattern.relative_to(pattern.anchor)) if pattern.anchor else str(pattern)
     try:
@@ -246,10 +256,9 @@ def _glob(pattern: Path) -> list[Path]:
 def _match(
     pattern: Path, suffixes: tuple[str, ...], unreadable: _Unreadable, *, named: Path | None = None
 ) -> list[Path]:
-    """Expand a pattern that the shell left unexpanded."""
     reports = [
         report
-        for match in _glob(pattern)
+        for match in _glob(pattern, unreadable)
         for report in (
             _search(match, suffixes, unreadable)
             if match.is_dir() and not is_table_directory(match)

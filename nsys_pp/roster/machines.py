@@ -326,7 +326,6 @@ def _link(facts: Sequence[_Facts]) -> list[_Facts]:
 
 
 def _connect(facts: Sequence[_Facts], keys_of: Callable[[_Facts], frozenset[str]]) -> list[_Facts]:
-    """Join the groups that are connected by common keys."""
     owner: dict[str, int] = {}
     root = list(range(len(facts)))
 

@@ -541,7 +541,6 @@ def _read_os_calls(report: Report, step_ranges: pl.DataFrame, *, nsys: str | Non
 
 
 def _select_ranges(report: Report, range_ids: pl.Series) -> pl.DataFrame:
-    """Return the ranges with these ids (`RANGES`)."""
     return report.ranges.filter(pl.col("range_id").is_in(range_ids.implode()))
 
 

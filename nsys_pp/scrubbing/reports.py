@@ -698,7 +698,6 @@ def list_columns(connection: sqlite3.Connection, schema: str = "main") -> dict[s
 
 
 def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the tables of facts."""
     is_folder = is_table_directory(path)
     try:
         with (

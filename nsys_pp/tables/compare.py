@@ -153,7 +153,6 @@ def _sample_kernels(evidence: Evidence) -> pl.DataFrame:
 
 
 def _sample_families(evidence: Evidence) -> pl.DataFrame:
-    """Sample the total of each family of kernels on a lane."""
     totals = (
         _whole_kernels(evidence, classify_training(evidence.training))
         .group_by("step", "family")

@@ -147,7 +147,6 @@ def _derive_devices(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cut(name: pl.Expr, width: int) -> pl.Expr:
-    """Cut long names, as Paddle does."""
     return (
         pl.when(name.str.len_chars() > width).then(name.str.head(width - 3) + pl.lit("...")).otherwise(name)
     )

@@ -435,7 +435,7 @@ OVERVIEW_TABLE = _define(
     caption=(
         "Time in which at least one such activity was under way, for each process across its threads and "
         "for each GPU across its streams, summed. Rows overlap. Shares are of the span: of the steps, or "
-        "from the first to the last event of a process, or GPU operation of a report."
+        "from the first to the last event of a process, or GPU operation or step of a report."
     ),
     needs=("ranges", "api_calls", "kernels", "copies", "sets", "graphs", "os_calls", "thread_switches"),
     sort="time_ns",

@@ -242,7 +242,6 @@ def time_transfers(transfers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_lanes(links: pl.DataFrame, training: Training) -> pl.DataFrame:
-    """Add names, stages and machines of the lanes of each link."""
     for side in _PAIR:
         lanes = training.lanes.select(
             pl.col("lane").alias(side),
@@ -457,7 +456,6 @@ _MOST_CAUSES, _LEAST_SHARE = 3, 0.005
 
 
 def _sum_up(training: Training, by: str) -> pl.DataFrame:
-    """Sum up the complete steps by stage or by lane."""
     distributions = [
         getattr(pl.col(f"{name}_ns"), statistic)().alias(f"{statistic}_{name}_ns")
         for name in ("span", "compute", "bubble")
@@ -503,7 +501,6 @@ def _add_parts(
 
 
 def _add_causes(table: pl.DataFrame) -> pl.DataFrame:
-    """Add the largest causes of each bubble with their shares."""
     whole = pl.sum_horizontal(_CAUSE_COLUMNS)
     shares = {cause.replace("_", " "): pl.col(f"{cause}_ns") / whole for cause in BUBBLE_CAUSES}
     return _add_parts(table, "causes", shares, least=_LEAST_SHARE, most=_MOST_CAUSES)
@@ -771,7 +768,7 @@ COVERAGE_TABLE = Table(
         Column("compute_fraction", pl.Float64, "share of all compute; null: none", decimals=1),
         Column("busy_fraction", pl.Float64, "share of the time in which kernels compute", decimals=1),
     ),
-    caption="capture: from the first to the last operation of the GPUs of a report",
+    caption="capture: from the first to the last operation, or step, of the GPUs of a report",
     empty="steps were chosen, or no GPU operation was recorded",
     rows=sum_coverage,
     view=View(columns=("time_ns", "time_fraction", "compute_fraction", "busy_fraction", "part")),

@@ -310,16 +310,17 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
         ideal_ns=pl.col("ideal_bubble_ns").mean(),
         beyond_ns=(pl.col("bubble_ns") - pl.col("ideal_bubble_ns")).mean(),
     ).row(0)
-    if ideal_share is None:
-        _, ideal_share = ideal_bubble_fraction(schedule)
+    name, share = "ideal", ideal_share
+    if share is None:  # no step has all of its jobs
+        name, share = "by formula", ideal_bubble_fraction(schedule)[1]
     schedule_name = ""
     if schedule.name != "unknown" and schedule.micro_batch_count:
         batches = format_count(schedule.micro_batch_count, "micro-batch").replace("batchs", "batches")
         stages = format_count(schedule.stage_count, "stage")
         schedule_name = f"for {_NAMES.get(schedule.name, schedule.name)} with {stages} and {batches} "
     text = f"bubble {format_share(bubble)}"
-    if ideal_share is not None:
-        text += f", ideal {schedule_name}{format_share(to_float(ideal_share))}"
+    if share is not None:
+        text += f", {name} {schedule_name}{format_share(to_float(share))}"
     elif schedule.source == "uncertain":
         text += "; the ideal is unknown, as much compute belongs to no job"
     # null where no step has an ideal

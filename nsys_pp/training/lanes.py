@@ -564,7 +564,6 @@ def _sort_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _label_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
-    """Label each lane with its shortest unique name."""
     gpu = pl.concat_str("machine", "gpu", separator=" ", ignore_nulls=True)
     rank = pl.concat_str(pl.lit("rank "), "rank")
     process = pl.concat_str(pl.lit("process "), "pid")

@@ -176,7 +176,6 @@ class Planner:
         return Planned(jobs=pl.concat([jobs, *rest], how="diagonal"), step_ns=float(free.max()) / len(starts))
 
     def _list_nodes(self, order: Order) -> pl.DataFrame:
-        """List the jobs of a step in an order, by lane."""
         try:
             orders = pl.concat(
                 order_jobs(

@@ -241,7 +241,6 @@ def _explain_unknown(sequences: Sequences, fits: list[Fit]) -> str:
 
 
 def _list_alike(fits: list[Fit]) -> list[Fit]:
-    """List the fits that are as good as the first, best one."""
     return [fit for fit in fits if fit.agreement >= fits[0].agreement and fit.warm_up >= fits[0].warm_up]
 
 
@@ -618,7 +617,6 @@ def _find_chunk_layout(ids: pl.DataFrame, best: Fit | None, schedule_name: str |
 
 
 def _describe(ids: pl.DataFrame, fits: list[Fit], *, is_unique: bool) -> list[str]:
-    """Format notes on the inferred and the unknown ids."""
     notes = []
     if inferred := int(ids["is_inferred"].sum()):
         order = f"from the order of {fits[0].name}"

@@ -731,7 +731,6 @@ def _list_grams(name: Int64s) -> list[Int64s]:
 
 
 def _cut(name: Int64s, begin: Int64s, names: int) -> _Cut:
-    """Cut launches at some positions, and compare the segments."""
     segment = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
     counts = np.bincount(
         segment * names + name[begin[0] : begin[-1]], minlength=(len(begin) - 1) * names

@@ -92,7 +92,6 @@ def op(
 
 
 def call(process: int, correlation: int, span: tuple[int, int]) -> Row:
-    """Make a call on the CPU."""
     return {
         "process_key": process,
         "thread_key": process,

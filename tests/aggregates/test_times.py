@@ -150,7 +150,7 @@ def test_times_are_those_of_their_definitions_of_host_times(
     assert len(measured) == len(expected)
 
 
-def test_ranges_of_nccl_are_communication_and_no_ranges() -> None:
+def test_ranges_of_nccl_are_communication_and_no_operators() -> None:
     spans = [(0, 10), (5, 25), (30, 40), (50, 55)]
     ranges = [
         _row(1, span, range_id=number, domain=domain)
@@ -163,7 +163,7 @@ def test_ranges_of_nccl_are_communication_and_no_ranges() -> None:
     ]
     windows = make_report(ranges=fill(RANGES, ranges)).windows
     measured = _measure_of_host_times(windows, ranges=ranges, operators=operators)
-    assert _activity(measured, "range") == [(None, 3, 30)]
+    assert _activity(measured, "range") == [(None, 4, 40)]
     assert _activity(measured, "operator") == [(None, 2, 25)]
     assert _activity(measured, "communication") == [(None, 2, 15)]
     found = find_communication(fill(RANGES, ranges), fill(NAMED_OPERATORS, operators))

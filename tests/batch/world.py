@@ -157,7 +157,6 @@ class World:
             shutil.copy(report, to / report.parent.name)
 
     def logs(self) -> str:
-        """All that jobs have said."""
         return "".join(f"{path.name}: {path.read_text()}" for path in sorted(self.folder.rglob("*.log")))
 
 

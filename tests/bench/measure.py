@@ -80,7 +80,6 @@ def measure_peak_bytes(*words: str | Path) -> int:
 
 
 def nsys_pp(*words: str | Path) -> Run:
-    """Run our own command line in a new interpreter."""
     return run([sys.executable, "-m", "nsys_pp", *words])
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
 from nsys_pp.cli.command import build_bar
+from nsys_pp.errors import describe_path
 from tests.cli.calls import (
     PATIENCE_S,
     PIPELINE,
@@ -125,7 +126,7 @@ def test_inputs_that_match_no_file_are_skipped_and_named(tmp_path: Path) -> None
     assert reasons == {
         str(absent): f"`{absent}` does not exist",
         str(pattern): f"`{pattern}` matches no report",
-        **{str(link): f"`{link}` does not exist" for link in links},
+        **{str(link): f"`{link}` is a link to no file" for link in links},
         ".": "the name of an input is empty",
     }
     assert all(f"skipped {path}: " in done.stderr for path in (absent, *links, pattern))
@@ -189,8 +190,8 @@ def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:
 def test_a_log_for_programs(tmp_path: Path) -> None:
     for path in PIPELINE.rglob("*.sqlite"):
         shutil.copy(path, tmp_path)
-    cut = tmp_path / "rank1.sqlite"
-    cut.write_bytes(RANK0.read_bytes()[:50_000])
+    cut = tmp_path / "rank1\udcff.sqlite"
+    (tmp_path / "rank1.sqlite").rename(cut).write_bytes(RANK0.read_bytes()[:50_000])
     output = tmp_path / "run.pftrace"
     line = ("merge", tmp_path, "-o", output, "--log-format", "json")
     env: dict[str, str | None] = {"NSYS_PP_LOG_SECONDS": "0.1"}
@@ -201,7 +202,8 @@ def test_a_log_for_programs(tmp_path: Path) -> None:
     events = {one["event"]: one for one in lines}
     assert {"progress", "done", "wrote", "skipped", "note"} <= events.keys()
     assert events["wrote"]["outputs"] == [{"path": str(output), "bytes": output.stat().st_size}]
-    assert (events["skipped"]["path"], events["skipped"]["level"]) == (str(cut), "warning")
+    assert (events["skipped"]["path"], events["skipped"]["level"]) == (describe_path(cut), "warning")
+    assert "\\ud" not in done.stderr
     assert any("rank 1 has no report" in one["message"] for one in lines if one["event"] == "note")
     drawing = [one for one in lines if one.get("doing") == "drawing"]
     assert {one["total"] for one in drawing} == {3}
@@ -210,7 +212,7 @@ def test_a_log_for_programs(tmp_path: Path) -> None:
     assert refused.code == 1
     last = objects(refused)[-1]
     assert (last["event"], last["level"]) == ("error", "error")
-    assert str(cut) in last["message"]
+    assert describe_path(cut) in last["message"]
     assert last["hint"]
 
 

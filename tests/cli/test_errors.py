@@ -38,7 +38,6 @@ def report(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where outputs go."""
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
 
@@ -131,7 +130,7 @@ def test_a_folder_inside_that_may_not_be_read_is_skipped(
     closed = [root / "machine1" / "session", root / "machine3"]
     for inner in closed:
         inner.chmod(0)
-    named = root / "machine*" if pattern else root
+    named = root / "machine*/**/*.sqlite" if pattern else root
     arguments = [*arguments_of(command, named, folder=folder), "--keep-going"]
     try:
         refused = _run_unprivileged(*arguments[:-1])
@@ -140,7 +139,7 @@ def test_a_folder_inside_that_may_not_be_read_is_skipped(
     finally:
         for inner in closed:
             inner.chmod(0o700)
-    assert_refused(refused, f"`{closed[0]}`", "permission denied")
+    assert_refused(refused, f"`{root}/machine", "permission denied")
     assert_refused(alone, f"`{closed[1]}`", "permission denied")
     assert done.code in (3, 6), done.stderr
     assert [done.stderr.count(f"`{inner}` may not be read: permission denied") for inner in closed] == [1, 1]
@@ -304,11 +303,18 @@ def test_a_full_standard_output_is_told(report: Path, command: str) -> None:
     with Path("/dev/full").open("w") as full:
         refused = run(*command.split(), report, stdout=full)
     assert_refused(refused, "cannot write to standard output: the disk is full")
+    limit = ["bash", "-c", f'ulimit -f 0; exec "$@" > {report.parent}/printed', "bash"]
+    limited = run(*command.split(), report, before=limit)
+    assert_refused(limited, "cannot write to standard output: the file would be larger than this system")
 
 
-def test_a_log_on_a_full_disk_is_no_failure(report: Path, folder: Path) -> None:
+@pytest.mark.parametrize(("inputs", "code"), [(["report"], 0), (["absent"], 1), (["--bad"], 2)])
+def test_a_log_on_a_full_disk_changes_no_status(
+    report: Path, folder: Path, inputs: list[str], code: int
+) -> None:
     full = ["bash", "-c", 'exec "$@" 2> /dev/full', "bash"]
-    assert run("merge", report, "-o", folder / "run.pftrace", before=full).code == 0
+    named = [report if name == "report" else name for name in inputs]
+    assert run("merge", *named, "-o", folder / "run.pftrace", before=full).code == code
 
 
 @pytest.mark.parametrize("command", ["merge", "info"])
@@ -365,6 +371,7 @@ USAGE = {
         -o - --open => `--open` needs a file; name it with `-o`
         -o run.json --manifest => `--manifest` needs a file in Perfetto's format
         -o - --split rank => `--split rank` needs a file as output
+        -o x.html => `x.html` has the extension of a table or a page
         --detail most => 'most' is not one of
         --format json => 'json' is not one of
         --device 0,a => invalid list of numbers '0,a'; expected e.g. `0,1`

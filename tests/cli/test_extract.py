@@ -13,7 +13,6 @@ from tests.cli.calls import PIPELINE, RANK0, RANK1, assert_refused, call
 
 
 def extract(*arguments: str | Path) -> str:
-    """Call the command; what it said."""
     done = call("extract", *arguments)
     assert (done.code, done.stdout) == (0, ""), done
     return done.stderr

@@ -35,7 +35,6 @@ DAY = 86_400_000_000_000
 
 
 def merge(output: Path, *arguments: str | Path) -> str:
-    """Call the command; what it said."""
     done = call("merge", *arguments, "-o", output)
     assert (done.code, done.stdout) == (0, ""), done
     return done.stderr
@@ -450,7 +449,7 @@ def test_inputs_without_a_command_give_the_verdict_a_page_and_a_trace(
 def test_a_list_of_inputs_is_read_from_standard_input(tmp_path: Path) -> None:
     first, *rest = sorted(PIPELINE.rglob("*.sqlite"))
     reports = [shutil.copy(first, tmp_path / "a\f\u2028b.sqlite"), *rest]
-    done = run("merge", "-", "-o", tmp_path / "run.pftrace", input="\n".join(map(str, reports)) + "\n\n")
+    done = run("merge", "-", "-o", tmp_path / "run.pftrace", input="\r\n".join(map(str, reports)) + "\n\n")
     assert f"from {len(reports)} reports" in done.stderr
     with Path("/dev/zero").open() as endless:
         assert "is no list of reports" in run("info", "-", stdin=endless).stderr

@@ -124,6 +124,10 @@ def test_a_folder_has_a_file_for_each_table_that_is_there(tmp_path: Path, one: P
     assert {path.stem for path in (tmp_path / "out").iterdir()} == names
     assert done.stderr.count("Wrote ") == len(names)
     assert_refused(call("summary", one, "-o", tmp_path / "out", "--format", "csv"), "exists")
+    again = ("--table", "kernels", "-o", tmp_path / "out", "--format", "csv", "--limit", "2")
+    said = succeed("summary", one, *again, "--force").stderr
+    assert f"Wrote {tmp_path / 'out' / 'kernels.csv'}: 2 of " in said
+    assert f"note: not written by this run: `{tmp_path / 'out'}/" in said
 
 
 def test_causes_are_unknown_where_the_clock_of_a_gpu_is_off(tmp_path: Path) -> None:

@@ -469,7 +469,6 @@ def made_part(report: Path) -> Path:
 
 
 def extract_again(report: Path, made_part: Path, **options: Any) -> bool:
-    """Say whether the part was made again."""
     before = made_part.stat().st_ino
     [extracted] = nsys_pp.extract(report, made_part, **options).parts
     is_new = extracted.is_new

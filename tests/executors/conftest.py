@@ -12,7 +12,6 @@ from tests.executors.cluster import Cluster
 
 @pytest.fixture
 def items(tmp_path: Path) -> list[Path]:
-    """Return six files to work on."""
     paths = [tmp_path / f"{number}.txt" for number in range(6)]
     for path in paths:
         path.write_text(f"text of {path.stem}")

@@ -287,7 +287,6 @@ def write_changed_part_of_two(choices: Choices, folder: Path) -> None:
 
 
 def change_json(facts: Any, choices: Choices) -> None:
-    """Change a value at any depth."""
     inner: Any = facts
     for _ in range(1 + choices.below(4)):
         keys: list[Any] = sorted(inner) if isinstance(inner, dict) else list(range(len(inner)))

@@ -164,7 +164,6 @@ class Importer:
         return self.query(trace, ERRORS)
 
     def close(self) -> None:
-        """End the process."""
         _stream(self._process.stdin).close()
         _stream(self._process.stdout).close()
         self._process.wait(timeout=PATIENCE_S)

@@ -119,7 +119,6 @@ def draw_subtracks(tracks: list[Track], subtracks: Sequence[Subtrack], number: i
 
 
 def encode(drawn: PlacedDrawings) -> list[PlacedReport]:
-    """Encode each report into memory."""
     placed = []
     for one, placement in drawn:
         blocks = BytesIO()
@@ -139,7 +138,6 @@ def slice_subtrack(path: str, rows: pl.DataFrame, *, number: int = 0, clock: Clo
 
 
 def draw_slices(track: tuple[str, ...], rows: pl.DataFrame, number: int = 0) -> Subtrack:
-    """Make a subtrack of SLICES."""
     drawn = draw_all(track, "slices", rows.drop("depth"))
     return structs.replace(drawn, depth=rows["depth"].to_numpy(), number=number)
 

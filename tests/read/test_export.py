@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import NsysNotFoundError, ReportError
 from nsys_pp.read import read_report
 from nsys_pp.read.export import export_report
 from tests.read.tables import push_pop, write_export
@@ -74,11 +74,14 @@ def test_an_export_is_reused_until_the_report_changes(fake: FakeNsys, report: Pa
     read_report(report, nsys=fake.program)
     assert fake.runs == 1
     os.utime(report, ns=(1, 1))  # older, but another one
-    read_report(report, nsys=fake.program)
+    export = export_report(report, nsys=fake.program)
     assert fake.runs == 2
-    report.write_bytes(b"recorded again")
+    os.truncate(export, 5_000)  # by a full disk, say
     read_report(report, nsys=fake.program)
     assert fake.runs == 3
+    report.write_bytes(b"recorded again")
+    read_report(report, nsys=fake.program)
+    assert fake.runs == 4
     assert os.listdir(report.parent) == [report.name]
 
 
@@ -128,6 +131,13 @@ def test_what_nsys_says_is_passed_on(fake: FakeNsys, report: Path) -> None:
         read_report(report, nsys=fake.program)
     assert f"`{report}`" in caught.value.message
     assert caught.value.hint
+    fake.write()
+    os.truncate(fake.made, 5_000)
+    with pytest.raises(ReportError, match="nothing, and it ended with status 0, without a whole export"):
+        read_report(report, nsys=fake.program)
+    fake.program.write_text("#!/nonexistent/python\n")
+    with pytest.raises(NsysNotFoundError, match="is not a program that can be run: No such file"):
+        read_report(report, nsys=fake.program)
     assert list((fake.program.parent.parent / "cache").iterdir()) == []
 
 

@@ -340,13 +340,11 @@ APART = "--machines 2 --per rank"  # a report for each rank
 
 
 def simulate_reports(folder: Path, arguments: str) -> Path:
-    """Write a small run into `folder`."""
     main([str(folder), *SMALL.split(), *arguments.split()])
     return folder
 
 
 def read_events(path: Path) -> Report:
-    """Read ranges and operations of a report."""
     return build_report(read_report(path, need=SURVEY_GROUPS))
 
 
@@ -381,7 +379,6 @@ def analyse_reports(folder: Path, *, preset: str | None = None) -> Iterator[Anal
 
 
 def read_truth(folder: Path) -> dict[str, pl.DataFrame]:
-    """Read all tables of a run's truth."""
     return {path.stem: pl.read_parquet(path) for path in sorted((folder / "truth").glob("*.parquet"))}
 
 

@@ -270,7 +270,6 @@ def recognise(
 def shapes(
     draw: st.DrawFn, *, least_stages: int = 1, least_micro_batches: int = 0
 ) -> tuple[str, int, int, int]:
-    """Schedule, stages, micro-batches, chunks."""
     schedule = draw(st.sampled_from(SCHEDULES))
     stages = draw(st.integers(least_stages, 8))
     least = 2 * stages if schedule == "dualpipev" else least_micro_batches

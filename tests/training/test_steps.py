@@ -355,7 +355,6 @@ NOTHING = {"api_calls": API_CALLS.to_frame(), "launches": LAUNCHES.to_frame()}
 
 
 def kernels(*spans: tuple[int, int]) -> pl.DataFrame:
-    """Make kernels of one stream."""
     return fill_columns(
         pl.DataFrame(spans, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row").with_columns(
             op_id=pl.int_range(pl.len()),

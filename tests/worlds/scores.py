@@ -56,12 +56,10 @@ class Truth:
     folder: Path
 
     def table(self, name: str) -> pl.DataFrame:
-        """Read a table of the truth."""
         return pl.read_parquet(self.folder / "truth" / f"{name}.parquet")
 
     @cached_property
     def clocks(self) -> dict[str, TrueClock]:
-        """The true clock of each report."""
         return {
             str(name): TrueClock(true_ns=knots["true_ns"].to_numpy(), report_ns=knots["report_ns"].to_numpy())
             for (name,), knots in self.table("clock_knots").group_by("report", maintain_order=True)
@@ -69,7 +67,6 @@ class Truth:
 
     @cached_property
     def machine_of(self) -> dict[str, str]:
-        """The machine of each report."""
         return dict(self.table("clocks").select("report", "machine").iter_rows())
 
     @cached_property
@@ -147,7 +144,6 @@ class ClockScore:
 
     @property
     def holds(self) -> bool:
-        """Whether all bounds hold."""
         return max(self.factors) <= 1
 
     @property

@@ -357,7 +357,6 @@ def _break_jobs(score: WorldScore) -> Iterator[Break]:
 
 
 def append_score(path: Path | None, score: WorldScore) -> None:
-    """Add a score to a file."""
     if path is not None:
         with path.open("ab") as file:
             pickle.dump(score, file)

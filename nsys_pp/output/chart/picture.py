@@ -379,7 +379,6 @@ class _Picture:
         height: _Array | float,
         colors: Iterable[str],
     ) -> None:
-        """Write the texts that fit into their boxes."""
         sides = np.broadcast_arrays((left + right) / 2, right - left - 4, top, height)
         for text, color, x, room, y, own in zip(texts, colors, *sides, strict=True):
             size = min(11.0, own * 0.72)
@@ -409,7 +408,6 @@ def _measure_character(character: str) -> float:
 
 
 def _shorten(text: str, size: float, room: float) -> str:
-    """Shorten a text to one line of at most `room` pixels."""
     line = " ".join(clean(text).split())
     if _measure(line, size) <= room:
         return line

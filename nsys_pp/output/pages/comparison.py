@@ -275,7 +275,6 @@ def _draw_bubbles(source: ComparisonSource) -> Drawn:
 
 
 def _draw_kernels(source: ComparisonSource) -> Drawn:
-    """Draw the families of kernels whose total differs most."""
     families = source.tables["families"].frame.with_columns(
         size=pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
     )
