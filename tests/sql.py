@@ -16,7 +16,6 @@ def select(report: Path, query: str, *values: object) -> list[Any]:
 
 
 def dump(report: Path) -> list[str]:
-    """List the statements that write a report."""
     with closing(sqlite3.connect(report)) as connection:
         return list(connection.iterdump())
 

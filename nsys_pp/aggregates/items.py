@@ -177,9 +177,10 @@ def _sum_steps(gpu_ops: pl.DataFrame, is_counted: Bools, steps: pl.DataFrame) ->
         nulls_equal=True,
         maintain_order="left",
     )
-    on_host = steps.group_by("process_key", "step", maintain_order=True).agg(
-        value_ns=pl.col("host_end_ns").max() - pl.col("host_start_ns").min()
-    )
+    # that of a range which reached several devices once
+    on_host = steps.unique(
+        ["process_key", "step", "host_start_ns", "host_end_ns"], maintain_order=True
+    ).select("process_key", "step", value_ns=pl.col("host_end_ns") - pl.col("host_start_ns"))
     measured = {
         "host": on_host.with_columns(name=name),
         "gpu": on_device.with_columns(pl.col("value_ns").fill_null(0)),

@@ -71,7 +71,6 @@ _COLORS = {"info": None, "warning": "yellow", "error": "red"}
 _GATE_FAILED = 4
 _STATUSES = {"info": 0, "error": 5, "warning": 6}
 _MAX_SCREENS = 4
-_LEAST_INSTANT_NS = 10**15  # 11 days: no duration of a capture
 _DIGITS, _MOST_DECIMALS = 4, 9
 _LEAST_FOLDER = 40  # characters; a shorter folder is no burden
 
@@ -834,7 +833,7 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
     """Describe a frame as a table; values of nested types become text."""
     import polars as pl
 
-    from nsys_pp.frames.table import Column, FilledTable, Table, split_unit
+    from nsys_pp.frames.table import Column, FilledTable, Table
 
     frame = frame.with_columns(
         pl.Series(column, [json.dumps(value, default=str) for value in frame[column].to_list()], pl.String)
@@ -844,9 +843,9 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
         name=name,
         title="",
         columns=tuple(
-            Column(values.name, values.dtype, "", heading=heading, **_choose_digits(values))
+            # a query may have made other units of the one in a name, as `span_ns / 1000`
+            Column(values.name, values.dtype, "", heading=values.name, unit="", **_choose_digits(values))
             for values in frame.iter_columns()
-            for heading in [values.name.removesuffix(f"_{split_unit(values.name)[1]}")]  # shown with the unit
         ),
         caption="",
         rows=lambda: frame,
@@ -857,22 +856,10 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
 
 
 def _choose_digits(values: pl.Series) -> dict[str, Any]:
-    """Choose the digits of numbers on a terminal.
-
-    Instants have all, computed numbers four of the smallest.
-    """
-    from nsys_pp.frames.table import split_unit
-
-    if not values.dtype.is_numeric() or values.is_empty():
+    """Choose the digits of numbers on a terminal: computed ones have four of the smallest."""
+    if not values.dtype.is_float() or (known := values.filter(values.is_finite() & (values != 0))).is_empty():
         return {}
-    unit = split_unit(values.name)[1]
-    sizes = values.cast(float, strict=False).abs()
-    known = sizes.filter(sizes.is_finite() & (sizes > 0)).drop_nulls()
-    if unit == "ns" and (known >= _LEAST_INSTANT_NS).any():
-        return {"display_unit": "ns", "decimals": 0 if values.dtype.is_integer() else 1}
-    if unit or not values.dtype.is_float() or known.is_empty():
-        return {}
-    digits = _DIGITS - 1 - math.floor(math.log10(cast(float, known.min())))
+    digits = _DIGITS - 1 - math.floor(math.log10(cast(float, known.abs().min())))
     return {"decimals": min(max(digits, 1), _MOST_DECIMALS)}
 
 

@@ -119,7 +119,6 @@ def _project_file(
 def _join(
     projected: Mapping[Path, tuple[Identity, pl.DataFrame, pl.DataFrame]], batch: Batch
 ) -> pl.DataFrame:
-    """Concatenate the rows of all reports, one for each recording."""
     reports = list(projected.values())
     kept = skip_repeated([identity for identity, *_ in reports], list(projected), batch)
     different = [reports[index] for index in kept]

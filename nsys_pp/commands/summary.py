@@ -158,4 +158,11 @@ def join_aggregates(run: Run) -> tuple[Summary, list[str]]:
     notes = [*numbered.notes]
     if folded := sum(report.part.facts.is_folded for report in run.inputs):
         notes.append(_FOLDED.format(folded))
+    gpus = processes.drop_nulls("gpu").group_by("machine", "gpu", maintain_order=True).len()
+    if shared := gpus.filter(pl.col("len") > 1).rows():
+        machine, gpu, count = shared[0]
+        more = f" (and {len(shared) - 1:,} more GPUs likewise)" if len(shared) > 1 else ""
+        notes.append(
+            f"{count} processes used {gpu} of {machine}{more}: its times and spans are those of each, summed"
+        )
     return Summary(processes=processes, frames=frames, recorded=recorded), notes

@@ -42,6 +42,9 @@ _PLURALS = {  # nouns before `_count`; other words, such as `late`, are not chan
 _SINGLE = {"mean", "median", "min", "max", "std", "least", "most", "shortest", "longest", "p95"}
 
 
+_OF_NAME = "of the name"
+
+
 class Column(Struct, frozen=True):
     """A column of a table.
 
@@ -64,7 +67,7 @@ class Column(Struct, frozen=True):
         is_file: Values are labels of reports: text formats cut a long beginning that all share, and note it.
         null_text: Text of nulls in text formats; with it, the column is shown even if all its values are
             null.
-        unit: The unit in the name; "" without one.
+        unit: Unit of the values; "" without one. Default: that in the name.
     """
 
     name: str
@@ -82,11 +85,12 @@ class Column(Struct, frozen=True):
     is_name: bool = False
     is_file: bool = False
     null_text: str = ""
-    unit: str = ""
+    unit: str = _OF_NAME
 
     def __post_init__(self) -> None:
         stem, unit = split_unit(self.name)
-        force_setattr(self, "unit", unit)
+        if self.unit == _OF_NAME:
+            force_setattr(self, "unit", unit)
         if not self.heading:
             force_setattr(self, "heading", _write_heading(stem))
         if self.priority < 0:

@@ -63,7 +63,6 @@ def build_activities(
 
 
 def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFrame) -> pl.DataFrame:
-    """Build the rows of tables of one row per interval or instant."""
     rows = raw["activities"]
     rows = rows.with_columns(name=resolve(rows["name_id"], raw["strings"]))
     rows = _find_callers(rows, api_calls, event_calls)

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import shutil
+import signal
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -46,10 +47,17 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = (), makes_
             )
         if path.is_dir():
             raise OutputError(f"cannot write `{path}`: it is a folder", "name a file with `-o`")
-        if not (makes_folder or path.parent.is_dir()):
-            raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
+        if not makes_folder:
+            _check_parent(path)
         if not force and path.is_file():
             raise OutputError(f"`{path}` exists", "add `--force` to replace it")
+
+
+def _check_parent(path: Path) -> None:
+    if not path.parent.is_dir():
+        number = errno.ENOTDIR if path.parent.exists() else errno.ENOENT
+        reason, hint = explain_os_error(OSError(number, ""))
+        raise OutputError(f"cannot write `{path}`: {reason}", hint)
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -95,6 +103,8 @@ def replace_file(
     """
     check_output(path, force=force)
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        # polars handles Ctrl-C so that it would not end the wait for the reader of a pipe
+        signal.siginterrupt(signal.SIGINT, True)
         with translate_errors(path):
             yield path
         return
@@ -199,8 +209,7 @@ def check_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) ->
         OutputError: It exists, and `force` is not set or it is not `is_ours`; or the folder around it is
             missing.
     """
-    if not path.parent.is_dir():
-        raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
+    _check_parent(path)
     sweep_folder(path.parent)
     if not path.exists() and not path.is_symlink():
         return

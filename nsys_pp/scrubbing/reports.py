@@ -153,7 +153,6 @@ def _list_facts(raw: RawReport) -> Iterator[tuple[str, Mapping[str, str], _Rows]
 def _export_frame(
     table: Table, columns: Mapping[str, Column], frames: list[pl.DataFrame], count: int | None
 ) -> tuple[str, Mapping[str, str], _Rows]:
-    """Export a frame, or several that share the rows of a table."""
     ours = frames[0]
     for other in frames[1:]:
         if not other.is_empty():

@@ -436,8 +436,9 @@ TABLES: Mapping[str, Table[[Samples, Samples]]] = {
         title=title,
         columns=_COLUMNS,
         caption=(
-            "A, B: medians over complete steps; change: relative for times, in percentage points for shares "
-            "of a step; same: the change does not exceed noise, or is too small to be named"
+            "A, B: medians over complete steps, or over those since the named one; change: relative for "
+            "times, in percentage points for shares of a step; same: the change does not exceed noise, or is "
+            "too small to be named"
         ),
         empty=(
             "nothing to compare: in no complete step has a link two messages whose transfer is timed for "

@@ -356,7 +356,6 @@ def _describe_stalls(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
 
 
 def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
-    """Describe the time that steps are longer."""
     if len({stall.step for stall in stalls}) == 1:
         return f"the step is {format_time(stalls[0].longer_ns)} longer"
     lost = sum(stall.gain_ns for stall in stalls) * evidence.step_count

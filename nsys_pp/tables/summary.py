@@ -959,7 +959,7 @@ def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
     has_steps, has_own = is_step.any().over(keys), (is_step & on_gpu).any().over("process")
     items = (
         items.with_columns(
-            is_timed=(is_step & ~on_gpu).any().over(keys), phase=pl.col("name").cast(pl.String)
+            is_timed=(is_step & ~on_gpu).any().over(*keys, "step"), phase=pl.col("name").cast(pl.String)
         )
         .filter(~has_steps | (pl.col("step").is_not_null() & (has_own | ~on_gpu)))
         .drop(keys)
@@ -970,8 +970,7 @@ def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
     rows = describe_items(named, summary, groups, keys=["phase"])
     is_step = pl.col("phase") == _STEP
     # Without phases, a step that covers the whole capture holds no information.
-    has_phases = over((~is_step).any(), groups)
-    rows = rows.filter(has_phases | pl.col("host_total_ns").is_not_null())
+    rows = rows.filter((~is_step | pl.col("host_total_ns").is_not_null()).any())
     rows = pl.concat([rows.filter(pl.col("phase") != ALL_JOBS), _find_outside(rows, groups)], how="diagonal")
     for side in ("host", "gpu"):
         total = pl.col(f"{side}_total_ns")

@@ -168,7 +168,6 @@ def name_machine(evidence: Evidence, machine: str, lanes: list[int]) -> str:
 
 
 def _name_ranks(evidence: Evidence, lanes: list[int]) -> str:
-    """Name the ranks of lanes; their number where one is unknown."""
     ranks = evidence.training.lanes.filter(pl.col("lane").is_in(lanes))["rank"]
     if ranks.null_count():
         return format_count(len(lanes), "GPU")

@@ -250,8 +250,10 @@ def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.
     is_phase = _list_inside(own, parent, is_around)
     if is_phase.sum() <= is_around.sum() and (inner := _list_inside(own, parent, is_phase)).any():
         is_phase = inner
-    phases = own[np.flatnonzero(is_phase & ~np.isin(range_id, named_jobs["range_id"].to_numpy()))]
-    return conform_part(phases.with_columns(kind=pl.lit("other")), NAMED_JOBS)
+    is_job = np.isin(range_id, named_jobs["range_id"].to_numpy())
+    row = np.flatnonzero(is_phase & ~is_job)
+    outer_id = as_numbers("outer_id", np.where(is_job[parent[row]], range_id[parent[row]], NEVER))
+    return conform_part(own[row].with_columns(outer_id, kind=pl.lit("other")), NAMED_JOBS)
 
 
 def _list_inside(ranges: pl.DataFrame, parent: Int64s, is_around: Bools) -> Bools:

@@ -683,7 +683,6 @@ def _check(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _build_transfers(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Split receives into wait and transfer."""
     named = pairs.rename(
         {"lane": "sender", f"lane{_OTHER}": "receiver", "start_ns": "send_start_ns", "end_ns": "send_end_ns"}
         | {f"{edge}_ns{_OTHER}": f"receive_{edge}_ns" for edge in ("start", "end")}
@@ -793,7 +792,6 @@ def pair_mpi_messages(messages: pl.DataFrame) -> pl.DataFrame:
 
 
 def _mark_unpaired(rows: pl.DataFrame, condition: pl.Expr, reason: str) -> pl.DataFrame:
-    """Set the reason of rows without one."""
     holds = condition.fill_null(value=False) & pl.col("unpaired").is_null()
     return rows.with_columns(
         unpaired=pl.when(holds).then(pl.lit(reason, UNPAIRED)).otherwise(pl.col("unpaired"))

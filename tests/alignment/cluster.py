@@ -148,7 +148,6 @@ class _Draw:
 
 
 def record(cluster: Cluster) -> Recording:
-    """Draw a run and its reports."""
     random = np.random.Generator(np.random.PCG64(cluster.seed))
     draw = _Draw(cluster, random)
     steps = 10 * _MILLI + np.cumsum(
@@ -292,7 +291,6 @@ class TrueClock:
     last_ns: int
 
     def report_ns(self, true_ns: int) -> int:
-        """Return the report's time at a true time."""
         return round((true_ns - self.origin_ns) * self.rate)
 
 

@@ -14,7 +14,6 @@ from tests.cli.calls import PATIENCE_S
 
 
 def read_jobs() -> tuple[dict[str, str], dict[str, Any]]:
-    """The settings, and the jobs by their names."""
     settings, *jobs = yaml.safe_load_all((SCRIPTS / "kubernetes.yaml").read_text())
     return settings["data"], {job["metadata"]["name"]: job["spec"] for job in jobs}
 

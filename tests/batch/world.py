@@ -120,7 +120,6 @@ class World:
     environment: dict[str, str]
 
     def run(self, *words: str | Path, timeout: int = PATIENCE_S, **variables: str) -> Result:
-        """Run a program where the reports of users lie."""
         done = subprocess.run(
             list(map(str, words)),
             cwd=self.folder,
@@ -151,7 +150,6 @@ class World:
         return trace.read_bytes()
 
     def copy_reports(self, to: Path) -> None:
-        """Put the reports of two nodes below a folder."""
         for report in REPORTS:
             (to / report.parent.name).mkdir(parents=True, exist_ok=True)
             shutil.copy(report, to / report.parent.name)

@@ -189,6 +189,7 @@ def test_an_output_that_exists_is_kept_without_force(folder: Path, kind: str) ->
 def test_an_output_in_no_folder_or_that_is_one_is_refused(report: Path, folder: Path, kind: str) -> None:
     arguments, output = _arguments(kind, report, folder / "absent")
     assert_refused(call(*arguments), f"cannot write `{output}`: its folder does not exist")
+    assert_refused(call(*arguments[:-1], report / output.name), "its folder is a file")
     long = folder / ("n" * 300 + output.suffix)
     assert_refused(call(*arguments[:-1], long), f"`{long}`: the name is too long")
     output.mkdir(parents=True)
@@ -534,7 +535,6 @@ def test_an_arrow_file_that_is_none_is_named(tmp_path: Path, start: bytes) -> No
 
 @pytest.fixture
 def linked(tmp_path: Path) -> Path:
-    """Return a folder of two reports."""
     return Path(
         shutil.copytree(
             PIPELINE / "node2", tmp_path / "run", ignore=shutil.ignore_patterns("*.json", "*.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -89,6 +90,16 @@ def test_an_interrupt_is_one_object_in_a_log_of_json(large_report: Path, tmp_pat
         logged = [json.loads(text) for text in stderr.splitlines()]
         assert [entry["message"] for entry in logged if entry["event"] == "error"] == ["Terminated"]
         assert json.loads(result.read_text())["exit_status"] == 143
+
+
+def test_ctrl_c_ends_the_wait_for_the_reader_of_a_pipe(tmp_path: Path) -> None:
+    pipe, until = tmp_path / "x.csv", time.monotonic() + PATIENCE_S / 4
+    os.mkfifo(pipe)
+    process = subprocess.Popen(command_line("summary", RANK0, "--table", "kernels", "-o", pipe))
+    waiting = Path(f"/proc/{process.pid}/wchan")  # not every system tells it
+    wait_until(lambda: waiting.read_text() == "wait_for_partner" or time.monotonic() > until, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
 
 
 def _hear_signals() -> None:

@@ -144,8 +144,6 @@ def change_frames(members: Members, change: Callable[[dict[str, bytes]], object]
 
 
 def rewritten(part: Path, copy: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """A copy of a part with other facts."""
-
     def change_facts(members: Members) -> None:
         facts = json.loads(members[FACTS_MEMBER])
         change(facts)

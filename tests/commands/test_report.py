@@ -38,7 +38,6 @@ def pipeline_page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def rebuild(table: AnyTable, rows: list[dict[str, Any]]) -> FilledTable:
-    """Rebuild a table from the rows of a JSON file."""
     known = describe_columns(table)
     columns = [known[name] for name in (rows[0] if rows else ())]
     return FilledTable(table=table, frame=pl.DataFrame(rows, schema=build_table_schema(columns)))

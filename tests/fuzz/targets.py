@@ -760,7 +760,6 @@ def write_command(choices: Choices, folder: Path) -> None:
 
 
 def run_command(source: Path, output: Path) -> None:
-    """Run a command line on two sound reports."""
     reports = output.parent / "sound"
     if not reports.exists():
         reports.mkdir()

@@ -171,7 +171,6 @@ COUNT = len(_SHAPES)
 
 @cache
 def read_seed(number: int) -> tuple[bytes, bytes]:
-    """Return the reports of two ranks."""
     with TemporaryDirectory() as folder:
         shape = ("--pp", "2", "--machines", "2", "--layers", "1", "--micro-batches", "1", "--steps", "2")
         simulate.main([folder, *shape, *_SHAPES[number], "--no-truth"])

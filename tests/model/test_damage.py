@@ -160,7 +160,6 @@ def say(path: Path, *messages: tuple[str, str]) -> Path:
 
 
 def told(command: Callable[[], object]) -> list[str]:
-    """List the warnings of a command."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         command()

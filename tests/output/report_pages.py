@@ -57,7 +57,6 @@ def read_heat_map(page: str) -> dict[str, Any]:
 
 
 def read_sections(page: str) -> dict[str, str]:
-    """Read the HTML of each section, by name."""
     parts = re.split(r'<section id="([a-z]+)"', page[page.index("<main>") : page.index("</main>")])
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -111,7 +110,6 @@ def make_source(
 
 @cache
 def read_sums() -> tuple[FilledTable, dict[str, FilledTable]]:
-    """Read the clocks and sums of two reports."""
     aligned = nsys_pp.align(PIPELINE / "node2")
     summed = nsys_pp.summary(PIPELINE / "node2")
     sums = fill_tables(SUMMARY_TABLES, summed.tables, summed.absent)

@@ -90,7 +90,6 @@ _VALUES: Mapping[str, object] = {
 
 @cache
 def read_layouts() -> dict[str, Layout]:
-    """Read the layouts by version of the schema."""
     layouts: dict[str, Layout] = {}
     tables: dict[str, tuple[str, ...]] = {}
     for line in (Path(__file__).parent / "layouts.txt").read_text().splitlines():

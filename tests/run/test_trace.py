@@ -27,7 +27,6 @@ KERNELS: dict[str, Any] = {
 
 
 def write(path: Path, *, pid: int, rank: int | None = None, **more: Any) -> Path:
-    """A report of one process and one kernel."""
     frames: dict[str, Any] = {name: [{**row, "pid": pid} for row in rows] for name, rows in KERNELS.items()}
     environment = {} if rank is None else {"RANK": str(rank)}
     return write_report(path, **frames, session=Session(pid=pid, environment=environment), **more)

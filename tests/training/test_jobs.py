@@ -285,6 +285,13 @@ def test_where_forwards_are_known_there_are_no_phases() -> None:
     assert phases_of([("a", 0, 20)]) == []
 
 
+def test_phases_lie_in_the_job_that_their_step_is() -> None:
+    ranges = ranges_of([("step", 0, 100), ("a", 0, 20)])
+    jobs = fill_columns(ranges.head(1).with_columns(kind=pl.lit("other")), NAMED_JOBS)
+    found = find_phases(ranges, fill_columns(ranges.head(1), NAMED_STEPS), jobs)
+    assert found.select("range_id", "outer_id").rows() == [(1, 0)]
+
+
 def test_a_backward_without_a_range_is_found_by_its_position(tmp_path: Path) -> None:
     """Between the forward and the optimizer, with the kernels that it has by its range."""
     simulate.main(

@@ -36,7 +36,6 @@ from tests.training.hand_programs import PROGRAMS, NamedRange, parse_program
 
 
 def ranges_of(*names: str | None, domain: str | None = None, category: str | None = None) -> pl.DataFrame:
-    """Make ranges, one after the other."""
     frame = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_columns(
         range_id=pl.int_range(pl.len()),
         kind=pl.lit("push_pop"),
@@ -437,7 +436,6 @@ def test_names_that_count_up_are_steps_where_there_are_jobs() -> None:
 
 
 def job_ranges(*rows: tuple[str, int, int], thread: int = 1) -> pl.DataFrame:
-    """Make ranges of (name, start, end)."""
     names = ranges_of(*(row[0] for row in rows))
     return names.with_columns(
         start_ns=pl.Series([row[1] for row in rows], dtype=pl.Int64),

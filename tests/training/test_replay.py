@@ -84,7 +84,6 @@ def test_a_replay_is_the_program_with_other_durations(steps: list[Step], factor:
 
 
 def simulated(folder: Path, options: str) -> WhatIf:
-    """Simulate a run, and find it in its reports."""
     simulate.main([*options.split(), "--brief-truth", str(folder)])
     layout = {
         option.split()[0]: option.split()[1] for option in f" {options}".split(" --")[1:] if " " in option

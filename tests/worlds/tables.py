@@ -41,7 +41,6 @@ class Table:
 
 
 def build_tables(scores: Sequence[WorldScore]) -> list[Table]:
-    """Build all tables that the scores have data for."""
     done = [score for score in scores if not score.error and not score.refused]
     tables = [
         _worlds(scores),

@@ -60,7 +60,6 @@ class WorldScore:
 
     @property
     def has_right_clocks(self) -> bool:
-        """Whether all bounds hold."""
         return self.clocks is not None and self.clocks.holds
 
     @property
@@ -70,7 +69,6 @@ class WorldScore:
 
     @property
     def command(self) -> str:
-        """The command line of the simulator."""
         return f"python -m fixtures.simulate OUT {' '.join(self.arguments)}"
 
 

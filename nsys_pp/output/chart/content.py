@@ -55,7 +55,6 @@ def build_bars(training: Training) -> pl.DataFrame:
 
 
 def _list_other_compute(training: Training) -> pl.DataFrame:
-    """List the compute of lanes outside all jobs (`RUN_JOBS`)."""
     computing = training.lane_states.filter(pl.col("cause") == "compute")
     times = ("lane", "start_ns", "end_ns")
     lane, start, end = (numbers(computing[name]) for name in times)

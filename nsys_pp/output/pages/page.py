@@ -352,7 +352,6 @@ def _format_section(section: Section, drawn: Drawn, tables: Sequence[FilledTable
 
 
 def _format_folded(filled: FilledTable) -> str:
-    """Format a table below a line that unfolds it; "" without rows."""
     if filled.frame.is_empty():
         return ""
     return (
