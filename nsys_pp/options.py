@@ -99,8 +99,9 @@ _MOST_NS = 1 << 61  # 73 years; sums of two such times are below 2^63
 
 
 def parse_duration(text: str) -> int:
-    """Parse a time in ns: `1.5s`, `20ms`, `300us`, `4000ns`; nanoseconds without a unit."""
-    match = re.fullmatch(r"(-?)(\d{1,19})(?:\.(\d{1,19}))?\s*(ns|us|ms|s|)", text.strip())
+    """Parse a time in ns: `1.5s`, `20ms`, `300us`, `4000ns`, `0`; others without a unit are ambiguous."""
+    timed = "0ns" if text.strip() == "0" else text.strip()
+    match = re.fullmatch(r"(-?)(\d{1,19})(?:\.(\d{1,19}))?\s*(ns|us|ms|s)", timed)
     if match is None:
         raise ValueError(f"invalid time {text!r}; expected e.g. `1.5s`, `20ms`, `300us` or `4000ns`")
     sign, whole, fraction, unit = match.groups("")

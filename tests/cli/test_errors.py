@@ -379,6 +379,7 @@ USAGE = {
         --device= => invalid list of numbers ''
         --start 5minutes => invalid time '5minutes'; expected e.g. `1.5s`, `20ms`, `300us` or `4000ns`
         --end 1e3 => invalid time '1e3'
+        --start 1 => invalid time '1'
         --end .5s => invalid time '.5s'
         --ops kernel, => invalid operations ''; expected kernel, memcpy, memset or all
         --scope all => 'all' is not one of

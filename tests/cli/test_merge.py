@@ -176,7 +176,7 @@ def test_devices_are_those_of_the_machine(tmp_path: Path, importer: Importer) ->
         ("150ms", None),
         (None, "180ms"),
         ("0.15s", "180000us"),
-        ("150000000", "180000000ns"),
+        ("150000000ns", "180000000ns"),
         ("-5ms", "0.1s"),
     ],
 )
@@ -198,10 +198,10 @@ def test_the_edges_of_a_window(tmp_path: Path, importer: Importer) -> None:
     """The kernel runs from 3,000 to 9,001 ns."""
     report = tiny(tmp_path / "one.sqlite")
     for start, end, is_in in [
-        ("9001", "20us", True),
-        ("9002", "20us", False),
-        ("0", "3001", True),
-        ("0", "3000", False),
+        ("9001ns", "20us", True),
+        ("9002ns", "20us", False),
+        ("0", "3001ns", True),
+        ("0", "3000ns", False),
         ("4us", "5us", True),
     ]:
         options = ["--start", start, "--end", end]
@@ -363,7 +363,7 @@ def test_a_shift_of_the_export_changes_nothing(shift: int, tmp_path: Path, impor
     assert call("project", shifted, "-o", table).code == 0
     row = pl.read_parquet(table).to_dicts()[0]
     assert (row["gpu_start_ns"], row["utc_offset_ns"]) == (3_000 + shift, EPOCH - shift)
-    assert rows(drawn(importer, tmp_path, shifted, "--start", "9001", "--end", "9.5us")) == rows(
+    assert rows(drawn(importer, tmp_path, shifted, "--start", "9001ns", "--end", "9.5us")) == rows(
         drawn(importer, tmp_path, plain)
     )
 

@@ -41,13 +41,13 @@ def test_numbers_of_many_digits(parse: Callable[[str], object], text: str) -> No
         parse(text)
 
 
-@pytest.mark.parametrize("text", ["9999999999s", "-9999999999s", "2305843009213693952"])
+@pytest.mark.parametrize("text", ["9999999999s", "-9999999999s", "2305843009213693952ns"])
 def test_times_that_fit_no_sum(text: str) -> None:
     with pytest.raises(ValueError, match="73 years"):
         parse_duration(text)
     with pytest.raises(ValueError, match="invalid"):
         parse_window(f"{text}:{text}0")
-    assert parse_duration("2305843009213693951") == (1 << 61) - 1
+    assert parse_duration("2305843009213693951ns") == (1 << 61) - 1
 
 
 @pytest.mark.parametrize("text", [NINES, f"{NINES}:", f":{NINES}", f"1:{NINES[:31]}"])
