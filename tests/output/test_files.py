@@ -121,7 +121,7 @@ def test_what_cannot_be_written_is_known_at_once(tmp_path: Path) -> None:
     for path, words in [
         (tmp_path, "it is a folder"),
         (tmp_path / "no" / "x", "its folder does not exist"),
-        (tmp_path / "file" / "x", "its folder does not exist"),
+        (tmp_path / "file" / "x", "its folder is a file"),
         (tmp_path / "file", "exists"),
     ]:
         with pytest.raises(OutputError, match=words) as raised:
