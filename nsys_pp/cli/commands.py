@@ -121,7 +121,6 @@ def _settle_flows(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool) -> None:
-    """Log the written files, and a note if one is larger than a browser opens."""
     output, index = merged.output, merged.index
     view = (
         f" To view it: `nsys-pp open {quote_argument(output)}`, or drop it on https://ui.perfetto.dev."
@@ -709,7 +708,6 @@ def _list_findings(result: CheckResult) -> list[dict[str, Any]]:
 
 
 def _print_findings(result: CheckResult, *, verbose: bool) -> None:
-    """Print the findings of each report, and a last line on all of them."""
     import polars as pl
 
     for report in _list_findings(result):

@@ -228,7 +228,6 @@ def _print_rows(console: Console, frame: pl.DataFrame, columns: Mapping[str, str
 
 
 def _list_kinds(info: ReportInfo, width: int) -> Iterator[tuple[str, ...]]:
-    """List the recorded kinds of data, and the options that record the others."""
     contents = info.contents
     recorded = [
         f"{title} {count:,}" for title, count in contents.recorded.select("title", "row_count").rows()

@@ -27,6 +27,7 @@ from nsys_pp.output.perfetto.trace import Sink, encode_drawing
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import check_part_blocks, is_part, read_part, read_report
 from nsys_pp.read.parts import is_like_part
+from nsys_pp.roster.identity import name_paths
 from nsys_pp.run.inputs import Batch, Result, collect_row_counts
 from nsys_pp.run.options import (
     Inputs,
@@ -103,12 +104,7 @@ def extract(
     paths = batch.paths
     named = None if output is None else Path(output)
     outputs = dict(zip(paths, _name_outputs(paths, named), strict=True))
-    for path, target in outputs.items():
-        if is_part(path):
-            raise ReportError(
-                f"`{path}` is a part already, by its name",
-                "extract takes reports; `merge` and other commands read its parts",
-            )
+    for target in outputs.values():
         is_forced = force or is_like_part(target)
         check_output(target, force=is_forced, inputs=paths, makes_folder=target != named)
         check_file_output(target, "a part")
@@ -128,6 +124,9 @@ def extract(
         extracted = batch.map("extracting", paths, work)
     if hosts := [path for path, part in extracted.items() if part.is_host]:
         warnings.warn(describe_hosts(hosts, has_rows=True), stacklevel=3)
+    skipped = [outputs[path] for path, _ in batch.skipped if path in outputs and not is_part(path)]
+    if stale := [*filter(is_like_part, skipped)]:
+        warnings.warn(f"of an earlier extraction, and not made again: {name_paths(stale)}", stacklevel=3)
     counts = collect_row_counts({path: part.row_counts for path, part in extracted.items()})
     return ExtractResult(parts=list(extracted.values()), skipped=batch.skipped, row_counts=counts)
 
@@ -159,6 +158,11 @@ def _extract_file(
         OutputError: The output is another report's part, or cannot be written.
     """
     output = outputs[path]
+    if is_part(path):
+        raise ReportError(
+            f"`{path}` is a part already, by its name",
+            "extract takes reports; `merge` and other commands read its parts",
+        )
     if not force and is_like_part(output):
         part = _find_finished_part(path, shorten_path(path), output, options, nsys=nsys)
         if part is not None:

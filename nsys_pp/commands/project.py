@@ -133,7 +133,6 @@ def _join(
 
 
 def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
-    """Add the facts in the report itself: label, process, thread and UTC offset."""
     threads = report.threads.select("thread_key", thread_id="tid")
     processes = report.processes.select("process_key", process_id="pid")
     epoch = report.session.utc_epoch_ns

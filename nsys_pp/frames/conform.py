@@ -158,7 +158,6 @@ def conform_part(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
 
 
 def _describe_mismatch(frame: pl.DataFrame, schema: pl.Schema) -> str:
-    """Format the missing columns, and the columns without a cast to their type."""
     missing = [f"`{column}` ({dtype})" for column, dtype in schema.items() if column not in frame.columns]
     wrong = [
         f"column `{column}` is {frame.schema[column]}, expected {dtype}"

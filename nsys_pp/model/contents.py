@@ -194,7 +194,6 @@ def _count_by_gpu(report: Report) -> pl.DataFrame:
 
 
 def _count_events(owners: pl.DataFrame, key: str, events: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Add the number of events of each owner, by the noun of the events."""
     for noun, frame in events.items():
         counts = frame.group_by(key).agg(pl.len().cast(pl.Int64).alias(f"{noun}_count"))
         owners = owners.join(counts, on=key, how="left", maintain_order="left")
@@ -559,13 +558,11 @@ def _count_unlaunched(report: Report, launches: pl.DataFrame) -> int:
 
 
 def _count_launches(calls: pl.DataFrame, launches: pl.DataFrame, pattern: str) -> tuple[int, int]:
-    """Count the calls of a name that launched no operation, and all of them."""
     rows = np.flatnonzero(is_named(calls["name"], pattern))
     return len(np.setdiff1d(rows, launches["call_row"].to_numpy())), len(rows)
 
 
 def _find_unlaunched(report: Report, launches: pl.DataFrame) -> Iterator[str]:
-    """Describe absent kernels and calls, and operations without a call."""
     ops = report.gpu_ops
     if ops.is_empty() or report.ranges.is_empty():
         return

@@ -199,7 +199,6 @@ def _name_keys(column: str, events: Iterable[pl.DataFrame], name_of: Mapping[int
 
 
 def _list_streams(frame: pl.DataFrame, column: str = "stream") -> Iterator[tuple[int | None, ...]]:
-    """List the process key, context and stream of the rows of a raw frame."""
     return zip(
         list_process_keys(frame).to_list(), frame["context"].to_list(), frame[column].to_list(), strict=True
     )

@@ -9,6 +9,7 @@ import shutil
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -120,6 +121,24 @@ def replace_file(
         finally:
             with suppress(FileNotFoundError):
                 new.unlink()
+
+
+@contextmanager
+def hold_interrupts() -> Iterator[None]:
+    """Let Ctrl-C and the like wait, as until several files are in place: else some are new and others old."""
+    held: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for caught in held[:1]:
+            signal.raise_signal(caught)
 
 
 @contextmanager

@@ -120,7 +120,6 @@ def list_tables(catalog: Catalog, row_counts: Mapping[str, int]) -> tuple[Export
 
 
 def _list_on_request(catalog: Catalog) -> list[Table]:
-    """List the tables that a trace has on request, and unknown tables with times."""
     known = {_present_name(table, catalog) for table in (*TABLES, *TABLES_ON_REQUEST)}
     unknown = (describe_unknown(name, columns) for name, columns in catalog.items() if name not in known)
     return [*TABLES_ON_REQUEST, *(table for table in unknown if table is not None)]

@@ -392,7 +392,6 @@ def _are_disjoint(a: frozenset[str], b: frozenset[str]) -> bool:
 
 
 def _name_machine(facts: _Facts) -> tuple[str, str]:
-    """Return the name of a machine, perhaps not unique, and its source."""
     candidates = (
         (facts.hostnames, "hostname"),
         (facts.hardware_ids, "hardware id"),

@@ -98,7 +98,6 @@ def _find_sizes(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[in
 
 
 def _warn_of_unplaced(identities: Sequence[Identity], roster: pl.DataFrame, layout: Layout) -> Iterable[str]:
-    """Name reports whose processes have no place in the layout, with the reason."""
     unplaced = roster.filter(pl.col("process_key").is_not_null(), pl.col("rank").is_null())
     if unplaced.is_empty():
         return
@@ -382,7 +381,6 @@ def _add_layout(roster: pl.DataFrame, identities: Sequence[Identity], layout: La
 
 
 def _add_named_coordinates(roster: pl.DataFrame, identities: Sequence[Identity]) -> pl.DataFrame:
-    """Add the coordinates of processes in names of NVTX ranges and marks."""
     named = [identity.coordinates for identity in identities]
     report = np.repeat(np.arange(len(named), dtype=np.uint32), [len(of_report) for of_report in named])
     coordinates = pl.concat(named).with_columns(pl.Series("report", report), stage_source=pl.lit("NVTX"))

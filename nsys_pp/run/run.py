@@ -474,7 +474,6 @@ def _place(first: Sequence[int], time: Sequence[int]) -> list[int]:
 
 
 def _list_sessions(sessions: Sequence[Session], machines: Sequence[str]) -> list[list[int]]:
-    """List the nsys sessions with several reports, each by its reports."""
     recorded = [report for report, session in enumerate(sessions) if session.origin_ns is not None]
     recorded.sort(key=lambda report: (machines[report], sessions[report].origin_ns))
     groups = [recorded[:1]]

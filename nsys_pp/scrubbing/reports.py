@@ -13,6 +13,7 @@ import sqlite3
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import product
 from pathlib import Path
 
 import polars as pl
@@ -660,14 +661,23 @@ def find_people(path: Path) -> Identities:
             if variable in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"):
                 users.add(content.partition(";")[0])
             if _TELLING.search(variable):
-                pieces = (content, *content.split(";"))
-                in_payloads = (
-                    json.dumps(text, ensure_ascii=is_ascii)[1:-1]
-                    for text in pieces
-                    for is_ascii in (False, True)
-                )
+                pieces = {content, *content.split(";")}
+                pieces |= {text.strip() for text in pieces}
+                in_payloads = (written for text in pieces for written in _write_json(text))
                 secrets.update(text for text in (*pieces, *in_payloads) if len(text) >= LEAST_BYTES)
     return Identities(users=frozenset(_list_users(users)), secrets=frozenset(secrets))
+
+
+def _write_json(text: str) -> Iterator[str]:
+    """Write a text as the usual libraries of JSON do, which may escape more than they have to."""
+    for is_ascii, escaped in product((False, True), ("", "/", "<>&", "<>&'+`")):
+        written = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
+        if len(escaped) > 3:
+            written = written.replace('\\"', "\\u0022")
+        for letter in escaped:
+            written = written.replace(letter, "\\/" if letter == "/" else f"\\u{ord(letter):04x}")
+        yield written
+        yield re.sub(r"\\u[0-9a-f]{4}", lambda match: f"\\u{match[0][2:].upper()}", written)
 
 
 def _list_users(names: Iterable[str]) -> Iterator[str]:

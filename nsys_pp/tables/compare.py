@@ -603,7 +603,6 @@ def _find(gate: Gate, rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def _change(gate: Gate, row: Mapping[str, Any]) -> tuple[float, float | None]:
-    """Return the change from A to B in the unit of the gate, and its noise."""
     if row["unit"] == "ns" and not gate.is_percent:
         noise = row["noise_fraction"]
         return row["b"] - row["a"], None if noise is None else noise * row["a"]

@@ -195,7 +195,6 @@ class Comparison:
 
 
 def _divide(samples: Samples, count: float) -> Samples:
-    """Divide times of steps, ranks and kernels by the number of micro-batches."""
     is_total = ~pl.col("metric").str.starts_with(KERNEL_MEAN)
     divided = {
         name: samples[name].with_columns(
@@ -632,7 +631,6 @@ def _exceptions(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _describe_group(comparison: Comparison, rows: pl.DataFrame, *, stage: int | None) -> Finding:
-    """Describe a change that all ranks, or the ranks of a stage, share."""
     starts = rows["since_step"].unique()
     of_group = rows.select(
         pl.col("a", "b", "change_fraction", "noise_fraction", "least_fraction").median(),

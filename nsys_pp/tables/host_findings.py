@@ -267,7 +267,6 @@ def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fin
 
 
 def _list_stalls(evidence: Evidence) -> list[_Stall]:
-    """List the ranks and steps with late launches, by descending gain."""
     if evidence.step_count < FEWEST and evidence.training.lanes.height < FEWEST:
         return []
     length, count = pl.col("end_ns") - pl.col("start_ns"), evidence.step_count

@@ -413,7 +413,6 @@ def _range_of_runs(members: pl.DataFrame, samples: pl.DataFrame) -> Values:
 
 
 def _relate(values: Values) -> Values:
-    """Divide values by the median of the other members in the same step."""
     row, step = np.nonzero(np.isfinite(values))
     known = pl.DataFrame({"step": step, "value": values[row, step]})
     related = np.full_like(values, np.nan)

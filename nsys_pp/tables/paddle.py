@@ -135,7 +135,6 @@ def _rename(column: str, names: Mapping[str, str]) -> pl.Expr:
 
 
 def _derive_devices(frame: pl.DataFrame) -> pl.DataFrame:
-    """Derive a row for the process and a row for the GPU of each row."""
     is_gpu = pl.col("label").str.contains("GPU")
     label = pl.when(is_gpu).then("label").otherwise(pl.lit("GPU of ") + pl.col("label"))
     rows = frame.with_row_index("row")

@@ -966,7 +966,7 @@ def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
     )
     named = add_groups(items, summary, groups)
     # Steps of a process may have no range on the CPU: its phases there are in no step of the other processes.
-    named = named.filter(on_gpu | pl.col("is_timed") | ~over(pl.col("is_timed").any(), groups))
+    named = named.filter(on_gpu | pl.col("is_timed") | ~pl.col("is_timed").any())
     rows = describe_items(named, summary, groups, keys=["phase"])
     is_step = pl.col("phase") == _STEP
     # Without phases, a step that covers the whole capture holds no information.

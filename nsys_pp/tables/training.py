@@ -486,7 +486,6 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
 def _add_parts(
     table: pl.DataFrame, name: str, shares: Mapping[str, pl.Expr], *, least: float, most: int | None = None
 ) -> pl.DataFrame:
-    """Add the largest shares of each row as text: "message wait 63 %, idle 21 %"."""
     percent = (100 * pl.col("share")).round().cast(pl.Int64)
     texts = (
         table.select(**shares)
@@ -1019,15 +1018,16 @@ GAP_TABLE = Table(
             priority=4,
         ),
     ),
-    caption="range, call: of the thread that launches the next kernel, in most of the gap",
+    caption=(
+        "range, call: of the thread that launches the next kernel, in most of the gap; of each lane the 50 "
+        "longest gaps are kept, and the 3 of each step"
+    ),
     rows=build_gap_table,
     view=View(
         columns=(
             *("lane", "step", "start_ns", "length_ns", "cause", "cause_fraction", "range", "range_fraction"),
             *("call", "call_fraction", "os_call", "os_call_fraction", "launch_delay_ns"),
         ),
-        only=pl.int_range(pl.len()) < 10,
-        hidden="the longest gaps: {} that are kept, 50 per lane and 3 per step",
     ),
 )
 

@@ -471,7 +471,6 @@ def _list_growth(evidence: Evidence, step: int, others: pl.Series) -> pl.DataFra
 def _name_cause(
     evidence: Evidence, growth: pl.DataFrame, *, least_ns: float
 ) -> tuple[str, str | None, int | None]:
-    """Name the cause that grew most on a rank: words, and the rank if it is one."""
     if growth.is_empty() or growth["growth_ns"][0] < max(least_ns, 1):
         return "", None, None
     lane, cause, largest = growth.row(0)

@@ -671,7 +671,6 @@ def split_names(named_jobs: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 
 def _rename_groups(rule: Rule, half: str) -> str:
-    """Return the expression of a rule, with groups named after a half."""
     return _GROUP.sub(lambda match: f"(?P<{half}_{match[1]}>", rule.pattern)
 
 

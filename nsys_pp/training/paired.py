@@ -91,7 +91,6 @@ def _renumber(frame: pl.DataFrame, side: int) -> pl.DataFrame:
 
 
 def _replay(run: WhatIf, change: Change) -> dict[str, pl.DataFrame]:
-    """Move steps, jobs, states and messages to their replayed times."""
     of, graph = run.training, run.graph
     pieces, moments = graph.pieces, graph.reach(change.pieces, change.kernels)
     ends = moments[: len(pieces.end)]
@@ -181,7 +180,6 @@ def _move_transfers(run: WhatIf, moments: Int64s) -> pl.DataFrame:
 
 
 def _place(run: WhatIf, planned: Planned) -> dict[str, pl.DataFrame]:
-    """Place the steps of another order at the start of the first complete step."""
     of = run.training
     zero = of.steps.filter(step=planned.jobs["step"].min())["start_ns"].min()
     jobs = planned.jobs.select(

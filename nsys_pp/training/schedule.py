@@ -277,7 +277,6 @@ def find_fits(sequences: Sequences, *, schedule_name: str | None = None) -> list
 def _list_candidates(
     sequences: Sequences, forwards: int, schedule_name: str | None
 ) -> Iterator[tuple[str, int]]:
-    """List the names of possible schedules, with their numbers of chunks."""
     names = ["zb-h1" if sequences.jobs["is_weight"].any() else "1f1b", "interleaved", "dualpipev"]
     if sequences.stages > 1:
         names.append("gpipe")  # a single stage may be the first one of an interleaved schedule

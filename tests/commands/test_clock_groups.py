@@ -175,7 +175,6 @@ def analyse_strictly(folder: Path) -> PipelineResult:
 
 
 def list_jobs(result: PipelineResult) -> pl.DataFrame:
-    """List jobs with their lanes, times in UTC."""
     training = result.training
     columns = ("step", "kind", "micro_batch", "chunk", "outer_kind", "start_ns", "end_ns", "busy_ns")
     outer = training.jobs.select(outer="job", outer_kind="kind")

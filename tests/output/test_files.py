@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.errors import OutputError
 from nsys_pp.output.blocks import OpenBlocks, Store, make_scratch
-from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
+from nsys_pp.output.files import check_output, hold_interrupts, open_output, replace_file, translate_errors
 
 
 def test_nothing_is_there_before_the_end(tmp_path: Path) -> None:
@@ -107,6 +108,18 @@ def test_a_pipe_is_written_to_as_it_is(tmp_path: Path) -> None:
     assert os.read(reader, 100) == b"through"
     os.close(reader)
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_an_interrupt_waits_until_all_files_are_in_place() -> None:
+    def write() -> None:
+        with hold_interrupts():
+            signal.raise_signal(signal.SIGINT)
+            done.append("all")
+
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert done == ["all"]
 
 
 @pytest.mark.parametrize("name", ["n" * 255, "前" * 85, "." + "x" * 200 + ".sqlite"])

@@ -170,16 +170,20 @@ def test_other_tables_are_kept_on_request(tmp_path: Path) -> None:
 def test_secrets_with_semicolons_and_quotes_and_users_of_paths_are_found(tmp_path: Path) -> None:
     report = edit(
         Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
-        "UPDATE TARGET_INFO_SYSTEM_ENV SET value = value || ';DB_PWD=first\"half;second half;A_KEY=Zoë=letters'"
+        "UPDATE TARGET_INFO_SYSTEM_ENV SET value = value || ';DB_PWD=first\"half;second half;A_KEY=Zoë=letters;URL_KEY= https://x<y '"
         " WHERE name = 'DeviceEnvironment'",
         "UPDATE NVTX_EVENTS SET text = 'to first\"half;second half', textId = NULL WHERE rowid = 20",
         'UPDATE NVTX_EVENTS SET text = \'to {"p": "first\\"half"}\', textId = NULL WHERE rowid = 21',
         "UPDATE NVTX_EVENTS SET text = 'Zo\\u00eb=letters', textId = NULL WHERE rowid = 23",
         "UPDATE NVTX_EVENTS SET text = 'file:///home/alicebrown/x.py', textId = NULL WHERE rowid = 22",
+        "UPDATE NVTX_EVENTS SET text = 'at https:\\/\\/x<y', textId = NULL WHERE rowid = 24",
+        "UPDATE NVTX_EVENTS SET text = 'at https://x\\u003Cy', textId = NULL WHERE rowid = 25",
     )
     succeed("scrub", report, "-o", tmp_path / "b.sqlite", "--users")
     assert (
-        find_words((tmp_path / "b.sqlite").read_bytes(), ['"half', "second half", "letters", "alicebrown"])
+        find_words(
+            (tmp_path / "b.sqlite").read_bytes(), ['"half', "second half", "letters", "alicebrown", "https"]
+        )
         == set()
     )
 

@@ -118,7 +118,6 @@ def _draw(training: Training, title: str, verdict: Verdict) -> str:
 def _arrange_legend(
     training: Training, bars: pl.DataFrame, bubbles: pl.DataFrame
 ) -> list[list[tuple[float, str, str]]]:
-    """Arrange the legend: per row, the x, the fill and the text of each entry."""
     transfers = training.transfers
     kinds = name_kinds(training, used_kinds(bars, transfers))
     entries = [(shade_of(kind, 0), text) for kind, text in kinds.items()]

@@ -195,7 +195,6 @@ def _draw_run(run: pl.DataFrame, letter: str, middle: float, half: float) -> str
 
 
 def _draw_members(noun: str, source: ComparisonSource) -> Drawn:
-    """Draw the changes of ranks or links beyond noise, or else the largest ones."""
     both = source.tables[f"{noun}s"].frame.drop_nulls("change_fraction")
     changed = both.filter(pl.col("verdict").is_in(("slower", "faster", "unknown")))
     shown, caption = changed, "Changes beyond noise"

@@ -473,7 +473,6 @@ def _draw_bubbles(source: PageSource) -> Drawn:
 
 
 def _average(lanes: pl.DataFrame) -> pl.DataFrame:
-    """Average the mean steps of all lanes, each by its number of steps."""
     count = pl.col("step_count")
     means = pl.col("^.*_ns$", "ideal_bubble_fraction")
     return lanes.select(
@@ -483,7 +482,6 @@ def _average(lanes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _draw_stragglers(source: PageSource) -> Drawn:
-    """Draw the ranks, stages and links that take longer than their peers."""
     frame = source.tables["stragglers"].frame
     if frame.is_empty():
         return Drawn(

@@ -17,7 +17,14 @@ from msgspec.structs import asdict, replace
 
 from nsys_pp.errors import disk_errno
 from nsys_pp.frames.table import FilledTable
-from nsys_pp.output.files import check_file_output, check_output, make_folders, open_output, replace_file
+from nsys_pp.output.files import (
+    check_file_output,
+    check_output,
+    hold_interrupts,
+    make_folders,
+    open_output,
+    replace_file,
+)
 from nsys_pp.output.tables import FORMATS, files_in, is_one_file
 from nsys_pp.output.tables.text import (
     Content,
@@ -291,4 +298,6 @@ def write_tables(content: Content, output: Path, *, format: str, force: bool) ->
             check_output(path, force=force)
         for path, own in contents.items():
             FORMATS[format].write(own, all_or_none.enter_context(replace_file(path, force=force)))
+        with hold_interrupts():
+            all_or_none.close()
     return [*contents]

@@ -176,7 +176,6 @@ def _write(value: object, factor: float, decimals: int, style: str) -> str:
 
 
 def _choose_time_units(frame: pl.DataFrame, columns: Sequence[Column]) -> dict[str, str]:
-    """Choose units of times: one for totals, one for values of single calls."""
     units = {}
     for is_single in (False, True):
         times = {
