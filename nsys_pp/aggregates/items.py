@@ -334,7 +334,6 @@ def _list_ops(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataF
 
 
 def _is_contained(ranges: _Instances) -> Bools:
-    """Return the mask of ranges inside another range of their thread."""
     thread, end = ranges.thread, ranges.end
     is_contained = np.zeros(len(end), dtype=np.bool_)
     if len(end):

@@ -315,7 +315,6 @@ def _describe_group(
     instance: Int64s,
     members: Int64s,
 ) -> None:
-    """Add residuals, bounds and counts to the rows of a group's clocks."""
     is_message = shared_events.is_message
     corrected = (
         shared_events.end

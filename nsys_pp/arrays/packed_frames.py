@@ -103,7 +103,6 @@ def _pack_column(column: pl.Series) -> _Column:
 
 
 def _unpack_column(columns: Sequence[_Column], sizes: Sequence[int], name: str, dtype: Any) -> pl.Series:
-    """Unpack a column of several frames of these sizes, one after the other."""
     texts: list[str] = []
     parts: list[tuple[Int64s, Bools, Int64s]] = []
     for column, rows in zip(columns, sizes, strict=True):

@@ -255,7 +255,9 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
             except OutputError as error:
                 raise OutputError(error.message.replace(str(drawn), str(trace)), error.hint) from None
         written = run_with_progress(nsys_pp.report, reports, page, trace=trace, force=force, **options)
-    log_notes(written.notes)
+    from nsys_pp.commands.merge import describe_earlier
+
+    log_notes([*written.notes, *describe_earlier(trace)])
     counts = {"report": merged.reports, "machine": merged.machines, "GPU": merged.gpus, "step": written.steps}
     log(", ".join(format_count(count, noun) for noun, count in counts.items()), event="run")
     log("; ".join(written.facts), event="run")

@@ -161,8 +161,6 @@ def merge(
             builder.write(shown, force=force)
             events = count_events(shown)
             written = {"split": "none", "files": [], "index": None, "omits_ranges": False}
-            if force and is_split_folder(name_folder(target)):
-                notes.append(f"not written by this run: `{name_folder(target)}`")
         else:
             events = division.overview.event_count
             written = {
@@ -172,6 +170,7 @@ def merge(
                 "omits_ranges": division.omits_ranges,
             }
     gpus, slices = count_shown(shown)
+    notes += describe_earlier(target, has_folder=division is not None, has_manifest=manifest)
     bare = sum(is_part(recorded.path) and recorded.part.options.detail == "jobs" for recorded in run.inputs)
     if bare and detail is None:
         notes.append(
@@ -192,6 +191,16 @@ def merge(
         skipped=run.skipped,
         row_counts=run.row_counts,
     )
+
+
+def describe_earlier(output: Path, *, has_folder: bool = False, has_manifest: bool = False) -> list[str]:
+    """Note the folder and the manifest of a trace that another run wrote and this one did not."""
+    folder, manifest = name_folder(output), name_manifest(output)
+    is_earlier = {
+        folder: not has_folder and is_split_folder(folder),
+        manifest: not has_manifest and manifest.is_file(),
+    }
+    return [f"not written by this run: `{path}`" for path, is_there in is_earlier.items() if is_there]
 
 
 def _list_offsets(run: Run) -> dict[str, int]:

@@ -188,7 +188,6 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _name_keys(column: str, events: Iterable[pl.DataFrame], name_of: Mapping[int, str]) -> pl.DataFrame:
-    """List the distinct keys of events, ascending, each with its name."""
     parts = [
         np.zeros(0, dtype=np.int64),
         *(frame[column].unique().drop_nulls().to_numpy() for frame in events),

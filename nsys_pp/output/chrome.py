@@ -161,7 +161,6 @@ def _value(column: pl.Series) -> pl.Expr:
 
 
 def _texts(column: pl.Series) -> pl.Series:
-    """Encode a categorical column as JSON strings, each distinct string once."""
     texts, numbers = intern(column)
     return _look_up(encode_texts(texts), numbers, column)
 
@@ -362,7 +361,6 @@ def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
 
 
 def _names(placed: list[PlacedSubtrack]) -> Iterator[dict[str, object]]:
-    """List the metadata events: names and sort indices of processes and threads."""
     processes = {target.process: target.process_name for target in placed}
     threads = {target.thread: target for target in reversed(placed) if target.subtrack.kind != "counter"}
     for process, name in processes.items():

@@ -184,7 +184,6 @@ def _union_by_sorting(op_start: Int64s, op_end: Int64s, row: Int64s, first: Int6
 
 
 def _union_sorted(row: Int64s, start: Int64s, end: Int64s) -> Int64s:
-    """Compute the union per distinct row of intervals in order of (row, start)."""
     is_first = np.append(True, row[1:] != row[:-1])
     reach = running_maximum(np.cumsum(is_first), end)
     previous_end = np.where(is_first, start, np.roll(reach, 1))

@@ -248,7 +248,6 @@ def _warn_of_missing(roster: pl.DataFrame, size: int | None) -> Iterable[str]:
 
 
 def _describe_shared_hostnames(identities: Sequence[Identity], roster: pl.DataFrame) -> Iterable[str]:
-    """Report the facts that distinguish machines that share a hostname."""
     hosts = pl.Series([identities[report].session.hostname for report in roster["report"]], dtype=pl.String)
     shared = (
         roster.with_columns(hostname=hosts)

@@ -293,7 +293,6 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
 
 
 def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add a unique id that each launching call shares with its first operation."""
     ops, calls = report.gpu_ops, report.api_calls
     high = pl.lit(sequence_id(report.fingerprint) << 32, pl.UInt64)
     flows = (

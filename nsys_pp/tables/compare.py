@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -169,7 +169,6 @@ SUBJECTS = tuple(
 
 
 def _whole_kernels(evidence: Evidence, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernels of whole steps, with the number of lanes of each step."""
     lanes = evidence.whole_steps.select("lane", "step", lane_count=pl.len().over("step"))
     return kernels.join(lanes, on=["lane", "step"])
 
@@ -312,7 +311,8 @@ _COLUMNS = (
     Column(
         "verdict",
         VERDICT,
-        "slower: b is larger; new, gone: only in b, only in a; unknown: the noise is unknown",
+        "slower: b is larger; new, gone: only in b, only in a; unknown: the noise is unknown, or how much "
+        "was a wait",
     ),
     Column(
         "since_step",
@@ -336,7 +336,21 @@ Samples = Mapping[str, pl.DataFrame]
 
 def compare_members(a: Samples, b: Samples, name: str) -> pl.DataFrame:
     """Compare the members of a frame: `CHANGES` with `verdict`."""
-    return find_changes(a[name], b[name], are_peers=name == "ranks").with_columns(verdict=_judge())
+    rows = find_changes(a[name], b[name], are_peers=name == "ranks").with_columns(verdict=_judge())
+    is_unclear = pl.col("subject").is_in(_list_unclear(rows))
+    return rows.with_columns(
+        verdict=pl.when(is_unclear).then(pl.lit("unknown", VERDICT)).otherwise("verdict")
+    )
+
+
+def _list_unclear(rows: pl.DataFrame) -> list[str]:
+    """List waits and transfers that cannot be compared: how much is known to be which differs.
+
+    `message` is a wait or a transfer, likewise `collective`: this depends on clocks and pairs, so on steps.
+    """
+    is_other = pl.col("a").ne_missing(pl.col("b")) & (pl.col("verdict") != "same")
+    wholes = rows.filter(is_other, pl.col("subject").is_in(["message", "collective"]))["subject"].unique()
+    return [f"{whole}{part}" for whole in wholes for part in ("", "_wait", "_transfer")]
 
 
 def _judge() -> pl.Expr:
@@ -550,12 +564,13 @@ def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -
         GateError: The runs do not have what a gate is about.
     """
     rows = pl.concat(comparison[name] for name in ("steps", "bubbles", "stages", "kinds"))
-    found = [one for gate in gates if (one := _check(gate, rows)) is not None]
+    unclear = _list_unclear(rows)
+    found = [one for gate in gates if (one := _check(gate, rows, unclear)) is not None]
     failed, unjudged = ([text for is_failed, text in found if is_failed == kind] for kind in (True, False))
     return failed, unjudged
 
 
-def _check(gate: Gate, rows: pl.DataFrame) -> tuple[bool, str] | None:
+def _check(gate: Gate, rows: pl.DataFrame, unclear: Sequence[str]) -> tuple[bool, str] | None:
     """Return whether a gate fails, and a sentence on it; None if it passes beyond doubt."""
     row = _find(gate, rows)
     value, noise = (row["b"], None) if gate.is_of_b else _change(gate, row)
@@ -567,6 +582,10 @@ def _check(gate: Gate, rows: pl.DataFrame) -> tuple[bool, str] | None:
 
     if noise is not None and abs(value) <= noise:
         text = f"{show(value)} is within noise (up to {show(noise)}); record more steps"
+        return False, f"gate `{gate.text}` cannot be judged: {text}"
+    if gate.metric in unclear and not gate.is_of_b:
+        whole = gate.metric.split("_")[0]
+        text = f"how many {whole}s are known to be waits differs; give `--layout`, or record more steps"
         return False, f"gate `{gate.text}` cannot be judged: {text}"
     where = "" if gate.stage is None else f" of stage {gate.stage}"
     b = _write(row["b"], row["unit"])

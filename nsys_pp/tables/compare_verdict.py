@@ -623,7 +623,6 @@ def _is_alike(rows: pl.DataFrame) -> bool:
 
 
 def _exceptions(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranks whose change differs from the change of the others."""
     usual = to_float(rows["change_fraction"].median())
     apart = (pl.col("change_fraction") - usual).abs()
     least = pl.max_horizontal(pl.lit(_MOST_ALIKE * abs(usual)), "noise_fraction", "least_fraction")

@@ -982,7 +982,6 @@ def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
 
 
 def _find_outside(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
-    """Return the time of steps outside of phases, for each group that has both."""
     left = {
         f"{side}_total_ns": pl.col(f"{side}_total_ns").filter(pl.col("phase") == _STEP).first()
         - pl.col(f"{side}_total_ns").filter(pl.col("phase") == ALL_JOBS).sum()

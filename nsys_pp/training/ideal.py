@@ -68,7 +68,6 @@ def build_ideal(
 
 
 def _describe_absent(nodes: pl.DataFrame, is_whole: Bools) -> list[str]:
-    """Describe steps in which pipelines lack jobs: all pipelines, or some."""
     steps = (
         nodes.select("step", "pipe", is_whole=pl.Series(is_whole))
         .group_by("step", "pipe")

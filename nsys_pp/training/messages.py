@@ -719,7 +719,6 @@ def _describe(
     transfers: pl.DataFrame,
     lanes: pl.DataFrame,
 ) -> list[str]:
-    """Describe messages without a pair, and pairs that contradict the clocks."""
     verbs = messages["verb"].count()
     no_peer = verbs - messages.drop_nulls("verb").join(peers, on="row", how="semi").height
     refuted = pl.concat(

@@ -564,7 +564,6 @@ def _copy_outer_ids(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _copy_backward_ids(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Copy ids from the next backward to recomputation without an outer job."""
     is_both = pl.col("kind") == "forward_backward"
     is_unknown = (pl.col("kind") == "recompute") & pl.col("micro_batch").is_null()
     unknown = -1  # a value, not null: fill_null must not replace it by the ids of a later backward

@@ -430,7 +430,6 @@ def _build_steps_before_ranges(
 
 
 def _build_job_steps(jobs: pl.DataFrame, is_without_range: Bools, devices: pl.DataFrame) -> _StepBounds:
-    """Build the steps of devices without step ranges from their jobs."""
     job_steps = find_job_steps(jobs.filter(pl.Series(is_without_range)), jobs)
     return _build_bounds(
         number_devices(job_steps, devices),
@@ -786,5 +785,4 @@ def _find_begins(launches: Launches, cut: _Cut) -> Int64s:
 
 
 def _count(launches: Launches, begin: int, end: int, usual: Int64s) -> int:
-    """Count the launches by which a stretch differs from the usual counts."""
     return int(np.abs(np.bincount(launches.name[begin:end], minlength=len(usual)) - usual).sum())

@@ -493,6 +493,8 @@ RUNS = comparison(
     row("data", 0.0, 0.05, unit="fraction"),
     row("forward", 10.0 * MS, 9.0 * MS),
     row("weight_gradient", None, 9.0 * MS),
+    {**row("message", 0.11, 0.0, unit="fraction"), "verdict": "faster"},
+    row("message_wait", 0.03, 0.12, unit="fraction"),
 )
 
 
@@ -526,6 +528,8 @@ def fails(text: str, runs: dict[str, pl.DataFrame] = RUNS) -> bool:
         ("forward<-5%", True),
         ("forward>1%", False),
         ("weight_gradient_b>8ms", True),
+        ("message_wait>2%", False),  # B may know of more messages that they waited
+        ("message_wait_b>10%", True),
     ],
 )
 def test_gates_mean_what_they_say(text: str, expected: bool) -> None:
