@@ -663,6 +663,7 @@ _NAMES_FINDINGS = {  # ids of names in raw frames, and our nouns
     ("nvtx", "text_id"): "NVTX events",
     ("calls", "name_id"): "CUDA calls",
     ("kernels", "name_id"): "kernels",
+    ("kernels", "full_name_id"): "full names of kernels",
     ("os_calls", "name_id"): "calls of the operating system",
 }
 _MEANINGS = {  # of rows that are left out, by table
@@ -708,7 +709,7 @@ def find_row_findings(report: Report, launches: pl.DataFrame, unnamed: Mapping[s
                 kind="ids without a name",
                 count=count,
                 text=f"{noun} with the id of a name that the report lacks: {count:,}",
-                meaning="they are shown without a name, and are not jobs or steps",
+                meaning="they are shown without that name, and are not jobs or steps",
             )
             for noun, count in unnamed.items()
         ),
