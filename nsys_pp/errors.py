@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import signal
 import sqlite3
 from contextlib import suppress
 from difflib import get_close_matches
@@ -29,6 +30,9 @@ _REASONS = {
     errno.EEXIST: ("it exists, and is no folder", "choose another name"),
     errno.EISDIR: ("it is a folder", "name a file with `-o`"),
 }
+
+# Signals that end a command; Windows lacks some.
+ENDINGS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 REPORT_IT = "this is a defect of nsys-pp: please report it with the traceback that `--debug` shows"
 _MOST_CHARACTERS = 200  # of the text of an unforeseen error

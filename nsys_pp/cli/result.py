@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from nsys_pp.errors import (
+    ENDINGS,
     REPORT_IT,
     NsysPPError,
     OptionError,
@@ -242,7 +243,6 @@ def _now() -> str:
 
 _PATIENCE_S = 10.0
 _SOON_S = 0.02
-_endings = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _cause: list[int] = []  # signals, the first one first
 
 
@@ -262,7 +262,7 @@ def end_on_interrupt() -> Iterator[None]:
     _cause.clear()
     before = {
         ending: signal.signal(ending, _unwind)
-        for ending in _endings
+        for ending in ENDINGS
         if ending == signal.SIGINT or signal.getsignal(ending) == signal.SIG_DFL
     }
     hook = sys.unraisablehook
@@ -287,7 +287,7 @@ def is_interrupt(error: BaseException | None) -> bool:
 
 def _unwind(number: int, _: object) -> None:
     _cause.append(number)
-    for ending in _endings:
+    for ending in ENDINGS:
         if signal.getsignal(ending) == _unwind:
             signal.signal(ending, signal.SIG_IGN)
     _set_alarm(_PATIENCE_S)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from nsys_pp.errors import OutputError, explain_os_error
+from nsys_pp.errors import ENDINGS, OutputError, explain_os_error
 from nsys_pp.leftovers import (
     MOVED_ASIDE,
     find_usual_mode,
@@ -105,7 +105,8 @@ def replace_file(
     check_output(path, force=force)
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         # polars handles Ctrl-C so that it would not end the wait for the reader of a pipe
-        signal.siginterrupt(signal.SIGINT, True)
+        if hasattr(signal, "siginterrupt"):  # not on Windows
+            signal.siginterrupt(signal.SIGINT, True)
         with translate_errors(path):
             yield path
         return
@@ -130,8 +131,7 @@ def hold_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in numbers}
+    before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in ENDINGS}
     try:
         yield
     finally:
