@@ -101,8 +101,7 @@ class PipelineResult(ShortRepr):
         from nsys_pp.output.tables.formats import format_html
 
         tables = fill_tables(TABLES, self.tables(NOTEBOOK_TABLES))
-        picture = draw_small_chart(self.training)
-        return picture + format_html(tables)
+        return draw_small_chart(self.training) + format_html(tables)
 
     def metric_notes(self) -> list[str]:
         """Return sentences on clocks of GPUs that fell; empty unless a table of GPU metrics was built."""

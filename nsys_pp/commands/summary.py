@@ -29,6 +29,9 @@ from nsys_pp.tables.verdict import build_verdict, build_verdict_table
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
+_ON_FIRST = (
+    "times on the CPU of a process with several GPUs have no GPU: they are in the rows of its first one"
+)
 # Tables of `SummaryResult.tables`, by name.
 SUMMARY_TABLES = registry.SUMMARY_TABLES
 
@@ -106,6 +109,9 @@ def summary(
 
     run = Run(Batch(inputs, options), options, read=read, last_stage="numbered_steps")
     sums, notes = join_aggregates(run)
+    owners = sums.processes.select("report", "process_key")
+    if by in ("rank", "device") and owners.is_duplicated().any():
+        notes.append(_ON_FIRST)
     chosen = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
     built, absent = build_tables(sums, names, chosen, by=by)
     return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped, run=run)

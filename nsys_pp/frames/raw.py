@@ -526,7 +526,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 _OP_COLUMNS = ("device", "stream", "correlation")
 # Columns that every version of nsys writes, and without which results differ.
 EXPECTED: Mapping[str, tuple[str, ...]] = {
-    "nvtx": ("start", "end", "text"),
+    "nvtx": ("start", "end", "text", "text_id", "domain", "end_thread"),
     "calls": ("correlation", "name_id"),
     "kernels": (*_OP_COLUMNS, "name_id", "full_name_id"),
     "copies": (*_OP_COLUMNS, "direction", "bytes"),

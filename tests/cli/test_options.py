@@ -108,8 +108,7 @@ def test_help_imports_no_library(words: list[str]) -> None:
     modules = imported_by(*words, "--help")
     assert "click" in modules
     assert not modules & {"polars", "numpy", "rich", "sqlite_utils", "bokeh"}
-    stages = {"nsys_pp.read", "nsys_pp.commands", "nsys_pp.training"}
-    assert not modules & stages
+    assert not modules & {"nsys_pp.read", "nsys_pp.commands", "nsys_pp.training"}
     assert words or "msgspec" not in modules
 
 

@@ -16,6 +16,7 @@ from nsys_pp.commands.sql import SQL_COLUMNS, list_sql_columns
 from nsys_pp.errors import OptionError, ReportError
 from nsys_pp.options import SUMMARY_GROUPS as GROUPS
 from tests.cli.calls import PIPELINE, assert_refused, call, succeed
+from tests.read.tables import kernel, strings, write_export
 
 REPORTS = sorted(PIPELINE.rglob("*.sqlite"))
 ADDED = {  # columns that add up over whatever a table is split by
@@ -58,6 +59,14 @@ def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
     assert found.keys() == expected.keys()
     for name, table in expected.items():
         assert_frame_equal(found[name], table)
+
+
+@pytest.mark.parametrize("by", ["rank", "device", "run"])
+def test_a_row_with_the_cpu_of_several_gpus_is_told(tmp_path: Path, by: str) -> None:
+    kernels = [kernel(device, device + 1, device, deviceId=device) for device in (1, 2)]
+    report = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "StringIds": strings("name")}
+    notes = nsys_pp.summary(write_export(tmp_path / "a.sqlite", report), by=by, tables=["device"]).notes
+    assert any("in the rows of its first one" in note for note in notes) == (by != "run")
 
 
 @pytest.mark.parametrize("by", [by for by in GROUPS if by != "run"])

@@ -348,12 +348,13 @@ def test_what_matters_is_a_note(tmp_path: Path) -> None:
     ]
 
 
-def test_a_column_that_nsys_always_writes_is_missed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["end", "textId", "domainId", "endGlobalTid"])
+def test_a_column_that_nsys_always_writes_is_missed(tmp_path: Path, column: str) -> None:
     path = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": [push_pop(0, 9)]})
-    edit(path, 'ALTER TABLE NVTX_EVENTS DROP COLUMN "end"')
-    with pytest.warns(UserWarning, match=r"has no `NVTX_EVENTS.end`: nsys always"):
+    edit(path, f'ALTER TABLE NVTX_EVENTS DROP COLUMN "{column}"')
+    with pytest.warns(UserWarning, match=rf"has no `NVTX_EVENTS.{column}`: nsys always"):
         build_report(read_report(path))
-    assert "absent: NVTX_EVENTS.end" in nsys_pp.check(path).findings["text"].to_list()
+    assert f"absent: NVTX_EVENTS.{column}" in nsys_pp.check(path).findings["text"].to_list()
 
 
 def test_missing_rows_are_counted_by_their_numbers(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,11 +188,6 @@ def threaded(size: int, threads: int = 200) -> Frames:
     )
 
 
-def threaded_by_few(size: int) -> Frames:
-    """Threads as above: scope "auto" compares all pairs of them, which for 200 threads is most of the work at any size."""
-    return threaded(size, threads=50)
-
-
 def waiting(size: int, threads: int = 8) -> Frames:
     """Threads that are in long calls while short ranges of others end by the thousand."""
     each = size // 100
@@ -228,7 +224,8 @@ SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
     (nested, "thread", False, 20_000),
     (nested, "process", True, 20_000),
     (threaded, "process", False, 10_000),
-    (threaded_by_few, "auto", False, 12_000),
+    # compares all pairs of threads, which for 200 is most of the work at any size
+    (partial(threaded, threads=50), "auto", False, 12_000),
     (threaded, "thread", False, 10_000),
     (waiting, "process", False, 25_000),
     (waiting, "auto", False, 25_000),

@@ -49,6 +49,8 @@ def push_pop(start: int, end: int | None, **more: object) -> Row:
         "globalTid": THREAD,
         "text": None,
         "textId": None,
+        "domainId": 0,
+        "endGlobalTid": None,
         **more,
     }
 

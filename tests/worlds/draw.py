@@ -81,8 +81,7 @@ def _flag(chance: float) -> Callable[[Random], Value]:
 
 
 def _log_uniform(random: Random, least: float, most: float) -> float:
-    value = math.exp(random.uniform(math.log(least), math.log(most)))
-    return float(f"{value:.3g}")
+    return float(f"{math.exp(random.uniform(math.log(least), math.log(most))):.3g}")
 
 
 def _offsets_ms(random: Random) -> Value:

@@ -137,8 +137,7 @@ def name_kinds(training: Training, kinds: Sequence[str]) -> dict[str, str]:
 
 def used_causes(bubbles: pl.DataFrame) -> list[str]:
     """Return the drawn causes, in the order of `CAUSES`."""
-    causes = set(bubbles["cause"].unique().to_list())
-    return [cause for cause in CAUSES if cause in causes]
+    return [cause for cause in CAUSES if cause in bubbles["cause"]]
 
 
 def time_span(training: Training, bars: pl.DataFrame) -> tuple[int, int]:
