@@ -27,7 +27,6 @@ Group = Literal[
     "communication",
     "os_calls",
     "host",
-    "copy_kinds",
     "tables",
     "overview",
     "metric_sums",
@@ -52,7 +51,6 @@ ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {
     "overview",
     "metric_sums",
     "network_sums",
-    "copy_kinds",
 }  # read only if `--show` or a table asks
 # All groups that analyses read.
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - ON_REQUEST - {"tables"}
@@ -388,10 +386,6 @@ _COLUMNS: Mapping[str, DataTypes] = {
             ]
         ),
         "bytes": pl.Int64,
-    },
-    "copy_kinds": {  # memory of each copy
-        "process": pl.Int64,
-        "correlation": pl.Int64,
         "source": MEMORY_KIND,
         "target": MEMORY_KIND,
     },

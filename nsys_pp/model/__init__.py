@@ -71,7 +71,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     structures = [*read_structures(raw)]
     events = name_events(raw, structures)
     op_details = OpDetails() if raw.groups.isdisjoint({"kernel_names", "details"}) else build_op_details(raw)
-    gpu_ops = build_gpu_ops(raw)
+    gpu_ops, pageable_copies = build_gpu_ops(raw), list_pageable_copies(raw)
     raw.release(*OP_TABLES)
     api_calls = build_api_calls(raw)
     raw.release("calls")
@@ -94,7 +94,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     stream_calls = build_stream_calls(raw)
     activities = build_activities(raw, gpus, api_calls, stream_calls)
     active_processes, active_threads = build_processes(raw, (activities,)), build_threads(raw, (activities,))
-    mpi_messages, pageable_copies = build_mpi_messages(raw), list_pageable_copies(raw)
+    mpi_messages = build_mpi_messages(raw)
     overheads = build_overheads(raw)
     sampled_metrics = build_sampled_metrics(raw, gpus, devices)
     raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
@@ -136,14 +136,14 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
 
 
 def add_activities(report: Report, raw: RawReport) -> Report:
-    """Add the activities of threads, and the copies of pageable memory, that are read after the other tables.
+    """Add the activities of threads, that are read after the other tables.
 
     Args:
         report: The report.
         raw: Tables on request of the same export, without synchronizations.
 
     Returns:
-        The report with the `activities`, `active_threads` and `pageable_copies` of `raw`.
+        The report with the `activities` and `active_threads` of `raw`.
     """
     _mend(raw)
     activities = build_activities(raw, number_gpus(raw), report.api_calls, report.stream_calls)
@@ -151,7 +151,6 @@ def add_activities(report: Report, raw: RawReport) -> Report:
         report,
         activities=activities,
         active_threads=build_threads(raw, (activities,)),
-        pageable_copies=list_pageable_copies(raw),
     )
 
 

@@ -181,10 +181,10 @@ def list_pageable_copies(raw: RawReport) -> pl.DataFrame:
     """List the calls that copy from or to pageable memory of the host: they are staged, and often wait.
 
     Returns:
-        `PAGEABLE_COPIES`; empty unless kinds of memory were read and recorded.
+        `PAGEABLE_COPIES`; empty unless kinds of memory were read (`details`, `cpu`) and recorded.
     """
     return (
-        raw["copy_kinds"]
+        raw["copies"]
         .filter((pl.col("source") == "pageable") | (pl.col("target") == "pageable"))
         .select(process_key="process", correlation_id="correlation")
         .drop_nulls()

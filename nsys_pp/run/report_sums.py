@@ -458,7 +458,7 @@ def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
 
 MOST_ROWS = 20_000  # of a report; beyond it, the names with least time are added up as `OTHERS`
 OTHERS = "(other names)"
-_OF_THREADS: frozenset[Group] = frozenset({"copy_kinds", "show_os", "show_states", "show_samples"})
+_OF_THREADS: frozenset[Group] = frozenset({"show_os", "show_states", "show_samples"})
 _HOST_GROUPS: frozenset[Group] = _OF_THREADS | {"ranges", "ops", "cpu"}
 _SAMPLES = "CPU samples"
 _CALLER = " < "

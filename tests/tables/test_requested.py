@@ -254,7 +254,7 @@ def test_stacks_are_summed_by_their_outlines() -> None:
         "COMPOSITE_EVENTS": [{"id": 1, "start": 20, "cpu": 0, "globalTid": THREAD, "threadState": 1}],
         "SAMPLING_CALLCHAINS": stacks[1:4],
     }
-    report = build_from(tables, SHOW_GROUPS | {"ops", "ranges", "cpu", "copy_kinds"})
+    report = build_from(tables, SHOW_GROUPS | {"ops", "ranges", "cpu"})
     bubble = pl.DataFrame([(7, "host", PROCESS, 0, 0, 100)], schema=BUBBLE_SCHEMA, orient="row")
     found = sum_host_times(report, bubble)
     times = {(activity, name): (time, count) for *_, activity, name, time, count in found.iter_rows()}
