@@ -125,7 +125,7 @@ def find_state(path: Path) -> tuple[int, int]:
 
 # SQL of `sqlite_master AS t`: tables that have rows of their own. A page does not tell: a file may give one
 # to a virtual table, whose rows a program makes; SQLite writes its definition in other words.
-STORED = "t.type = 'table' AND t.rootpage > 0 AND t.sql LIKE 'CREATE TABLE %'"
+STORED = "t.type = 'table' AND t.sql LIKE 'CREATE TABLE %'"
 
 # SQL of `pragma_table_xinfo`: columns that are generated or hidden, or have a long default, which may be the
 # value of each row; exports have no defaults.

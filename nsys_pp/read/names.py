@@ -584,7 +584,7 @@ LAUNCHER_VARIABLE = re.compile(
 ENVIRONMENT_ROWS = {
     "PROCESS_0:ENVIRONMENT_VARIABLE": "variable",  # NAME="value", one variable a row
     "ENVIRONMENT_VARIABLE": "variable",
-    "DeviceEnvironment": "block",  # NAME=value;NAME=value;...
+    "DeviceEnvironment": "block",  # NAME=value;NAME=value;... in 2022 with zeros instead
 }
 USER_ROWS = ("UserName",)  # of the tables of names and values
 FACT_TABLES = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
@@ -232,7 +233,7 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
     if table.frame == "launcher":
         # those of the allow-list that have valid values
         values = frame["value"].cast(pl.String, strict=False).drop_nulls()
-        entries = (entry for value in values for entry in value.split(";"))
+        entries = (entry for value in values for entry in re.split("[;\0]", value))
         found = [match for entry in entries if (match := LAUNCHER_VARIABLE.fullmatch(entry))]
         kept = [(match[1] or match[3], match[2] or match[4]) for match in found]
         return pl.DataFrame(kept, schema=SCHEMAS["launcher"], orient="row")

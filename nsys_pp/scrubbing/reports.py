@@ -611,6 +611,7 @@ def _as_plain(column: pl.Series) -> pl.Series:
 _TELLING = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|JWT|_PAT$|_PWD$", re.IGNORECASE)
 _HOME = re.compile(r"(?:^|[\s=:\"';,(\[/])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
 _SYSTEM_USERS = {"root", "user", "users", "shared", "runner"}
+_STRINGS, _BLOCK = "StringIds", "DeviceEnvironment"
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NEXT_VARIABLE = re.compile(r";(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
@@ -655,9 +656,10 @@ def find_people(path: Path) -> Identities:
         if name in USER_ROWS:
             users.add(value)
         users.update(match[1] for match in _HOME.finditer(value))
-        if name not in ENVIRONMENT_ROWS:
+        is_block = ENVIRONMENT_ROWS.get(name) == "block"
+        if not is_block and not name.endswith("ENVIRONMENT_VARIABLE"):  # also of other processes than 0
             continue
-        for variable, content in split_variables(value, is_block=ENVIRONMENT_ROWS[name] == "block"):
+        for variable, content in split_variables(value, is_block=is_block):
             if variable in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"):
                 users.add(content.partition(";")[0])
             if _TELLING.search(variable):
@@ -685,12 +687,15 @@ def _list_users(names: Iterable[str]) -> Iterator[str]:
 
 
 def split_variables(value: str, *, is_block: bool) -> Iterator[tuple[str, str]]:
-    """Split the environment into names and values without quotes; a value may have semicolons.
+    r"""Split the environment into names and values without quotes; a value may have semicolons.
 
     >>> list(split_variables('A=1;2;B="x";', is_block=True))
     [('A', '1;2'), ('B', 'x')]
+    >>> list(split_variables('A=1;B=2\0C=x', is_block=True))
+    [('A', '1;B=2'), ('C', 'x')]
     """
-    for entry in _NEXT_VARIABLE.split(value.rstrip(";")) if is_block else [value]:
+    block = value.split("\0") if "\0" in value else _NEXT_VARIABLE.split(value.rstrip(";"))
+    for entry in block if is_block else [value]:
         if match := _VARIABLE.fullmatch(entry):
             yield match[1], match[2].strip('"')
 
@@ -715,10 +720,16 @@ def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
             else closing(connect_plainly(path)) as connection
         ):
             if is_folder:
-                copy_folder_tables(path, connection, FACT_TABLES)
+                copy_folder_tables(path, connection, [*FACT_TABLES, _STRINGS])
             for table, columns in list_columns(connection).items():
-                if spell(table) in FACT_TABLES and {"name", "value"} <= {*map(spell, columns)}:
-                    query = f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {quote_name(table)}"
-                    yield from (row for row in connection.execute(query) if None not in row)
+                spelled = {*map(spell, columns)}
+                if spell(table) in FACT_TABLES and {"name", "value"} <= spelled:
+                    selected, rows = "CAST(name AS TEXT)", quote_name(table)
+                elif spell(table) == _STRINGS and "value" in spelled:  # among them environments
+                    selected, rows = f"'{_BLOCK}'", f"{quote_name(table)} WHERE instr(value, char(0))"
+                else:
+                    continue
+                query = f"SELECT {selected}, CAST(value AS TEXT) FROM {rows}"
+                yield from (row for row in connection.execute(query) if None not in row)
     except sqlite3.Error as error:
         raise explain_sqlite(path, error) from None
