@@ -137,12 +137,19 @@ def describe_path(path: Path | str) -> str:
 
 
 def quote_argument(path: Path | str) -> str:
-    """Return a path as a shell and `nsys-pp` take it in a command line.
+    r"""Return a path as a shell and `nsys-pp` take it in a command line.
 
     >>> quote_argument(Path("my run.pftrace")), quote_argument(Path("-x.pftrace"))
     ("'my run.pftrace'", './-x.pftrace')
+    >>> print(quote_argument("it's\n"))
+    $'it\x27s\x0a'
     """
-    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
+    text = f"./{path}" if str(path).startswith("-") else str(path)
+    if text.isprintable():
+        return shlex.quote(text)
+    plain = {*range(32, 127)} - {*b"'\\"}
+    written = [chr(byte) if byte in plain else rf"\x{byte:02x}" for byte in os.fsencode(text)]
+    return f"$'{''.join(written)}'"
 
 
 def missing_error(path: Path) -> ReportError:

@@ -25,7 +25,9 @@ from pathlib import Path
 # Name, in a temporary folder, of the folder that holds an output until the new one is in its place.
 MOVED_ASIDE = "old"
 _NAME_CHARS = 50  # of the output's name, in the name of the temporary file
-_MARK = re.compile(r"\..*\.nsys-pp-(?P<host>[0-9a-f]{10})-(?P<pid>\d{1,10})-(?P<start>\d+)-\w+", re.DOTALL)
+_MARK = re.compile(  # also of the journal that SQLite writes beside a file
+    r"\..*\.nsys-pp-(?P<host>[0-9a-f]{10})-(?P<pid>\d{1,10})-(?P<start>\d+)-\w+(?:-journal)?", re.DOTALL
+)
 _FOREIGN_S = 86_400  # without a change for so long, a file of another machine is a leftover
 _own_folders: set[Path] = set()  # where this process made files
 

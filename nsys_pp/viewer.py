@@ -181,7 +181,7 @@ class FileServer:
     def __init__(
         self, file: Path, *, ui: Path | None = None, port: int = 0, allowed_site: str | None = None
     ) -> None:
-        self.file_path = f"/{secrets.token_urlsafe()}/{quote(file.name)}"
+        self.file_path = f"/{secrets.token_urlsafe()}/{quote(os.fsencode(file.name))}"
         self.allowed_site = allowed_site
         self.last_request_s = time.monotonic()
         self.is_sent = threading.Event()

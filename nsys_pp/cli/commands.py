@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -580,7 +579,8 @@ def compare(
     page = None if output in (None, STANDARD_OUTPUT) else output
     if page is not None and page.suffix not in (".html", ".htm"):
         raise click.UsageError(
-            f"the page is HTML, so `{page}` must end in .html; `--format markdown > {page}` writes the tables"
+            f"the page is HTML, so `{page}` must end in .html; `--format markdown > {quote_argument(page)}`"
+            " writes the tables"
         )
     rows = _take_rows(options)
     compared = run_with_progress(nsys_pp.compare, a, b, output=page, **options)
@@ -974,10 +974,12 @@ def install(nsys: str | None, to: Path | None, force: bool) -> None:
     if to is not None and named is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("`--nsys` and `--to` exclude each other; omit one of them")
     installed = install_recipes(nsys=nsys, to=to, force=force)
-    line = f"{shlex.quote(installed.nsys or 'nsys')} recipe {installed.names[0]} --input DIR"
+    line = f"{quote_argument(installed.nsys or 'nsys')} recipe {installed.names[0]} --input DIR"
     if installed.nsys is None:
-        line = f"NSYS_RECIPE_PATH={shlex.quote(str(installed.folder.absolute()))} {line}"
-    click.echo(f"Wrote {', '.join(installed.names)} to {installed.folder}. Run one:\n  {line}", err=True)
+        line = f"NSYS_RECIPE_PATH={quote_argument(installed.folder.absolute())} {line}"
+    log_output(
+        f"Wrote {', '.join(installed.names)} to {installed.folder}. Run one: `{line}`", installed.folder
+    )
 
 
 def _take_rows(options: dict[str, Any]) -> dict[str, Any]:

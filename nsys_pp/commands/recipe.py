@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from nsys_pp.errors import NsysNotFoundError, NsysPPError, OutputError
-from nsys_pp.output.files import make_folders, replace_folder, translate_errors
+from nsys_pp.output.files import hold_interrupts, make_folders, replace_folder, translate_errors
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SHARED = "nsys_pp_recipe"  # modules that recipes import, next to them
@@ -62,7 +62,7 @@ def install_recipes(
     names = sorted(path.parent.name for path in source.glob("*/metadata.json"))
     folder = _find_folder(nsys) if to is None else to
     try:
-        with make_folders([folder]), translate_errors(folder), ExitStack() as all_or_none:
+        with hold_interrupts(), make_folders([folder]), translate_errors(folder), ExitStack() as all_or_none:
             for name in (*names, _SHARED):
                 new = replace_folder(folder / name, force=force, is_ours=Path.is_dir)
                 _copy(source / name, all_or_none.enter_context(new))

@@ -168,10 +168,13 @@ def damaged_error(path: Path) -> ReportError:
     )
 
 
+LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)  # result codes of a file that another program uses
+
+
 def explain_sqlite(path: Path, error: sqlite3.Error) -> ReportError:
     """Return the error of a report for one of SQLite, by its result code."""
     code = result_code(error)
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if code in LOCKED:
         return ReportError(f"`{path}` is locked by another program", busy_error(path).hint)
     if code in (
         sqlite3.SQLITE_CORRUPT,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
+from nsys_pp.errors import escape_bytes
 from nsys_pp.frames.raw import Group
 
 
@@ -913,4 +914,5 @@ def spell(name: str) -> str:
     >>> spell("nvtx_events"), spell("mine")
     ('NVTX_EVENTS', 'mine')
     """
-    return _SPELLINGS.get(name.encode().lower().decode(), name)  # it has no other letters in two cases
+    # as bytes, as no other letters than those of ASCII are equal in two cases
+    return _SPELLINGS.get(escape_bytes(name).encode().lower().decode(), name)

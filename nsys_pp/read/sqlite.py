@@ -38,6 +38,7 @@ from nsys_pp.read.files import (
     FIND_PROGRAMS,
     HIDING,
     IMMUTABLE,
+    LOCKED,
     NO_LOCKS,
     PROGRAMS,
     SETTINGS,
@@ -716,6 +717,8 @@ def _find_damage(path: Path, export: _Export, suspects: Sequence[str], connectio
             if told != ["ok"]:
                 return next(iter(told), "malformed")
     except sqlite3.Error as error:
+        if result_code(error) in LOCKED:
+            raise
         return str(error)
     return None
 

@@ -57,7 +57,7 @@ def test_recipes_are_copied_to_those_of_nsys(named: str, nsys_folder: Path, tmp_
     done = succeed("recipe", "install", *words, env=variables)
     assert_installed(side / INSIDE)
     shown = "nsys" if named == "path" else str(side / "nsys")
-    assert done.stderr.endswith(f"Run one:\n  {shown} recipe nsys_pp_merge --input DIR\n")
+    assert done.stderr.endswith(f"Run one: `{shown} recipe nsys_pp_merge --input DIR`\n")
 
 
 def test_recipes_are_copied_to_a_folder_and_replaced_when_asked(tmp_path: Path) -> None:
