@@ -6,8 +6,8 @@ then suffices; a full sort is needed only where it does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,21 @@ import polars as pl
 
 from nsys_pp.arrays.columns import HALF_OF_INT64, NEVER, find_distinct, list_distinct, pack
 from nsys_pp.arrays.types import Int64s
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def group_pairs(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Group values by key, both in order: of few things, not of rows.
+
+    >>> group_pairs([("a", 1), ("b", 2), ("a", 3)])
+    {'a': [1, 3], 'b': [2]}
+    """
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def order_rows(group: Int64s, values: Int64s) -> Int64s:

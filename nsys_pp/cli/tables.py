@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -90,10 +91,11 @@ def check_sort(sort: str | None, tables: Mapping[str, Table[...]]) -> None:
     from nsys_pp.frames.table import describe_columns
     from nsys_pp.output.tables.text import find_sort_column
 
-    columns = dict.fromkeys(column for table in tables.values() for column in describe_columns(table))
-    if sort is not None and find_sort_column(columns, sort) is None:
+    columns = [describe_columns(table) for table in tables.values()]
+    if sort is not None and not any(find_sort_column(own, sort) for own in columns):
+        names = ", ".join(dict.fromkeys(chain.from_iterable(columns)))
         raise click.BadParameter(
-            f"no table has a column {sort!r}; expected one of {', '.join(columns)}", param_hint="'--sort'"
+            f"no table has a column {sort!r}; expected one of {names}", param_hint="'--sort'"
         )
 
 

@@ -17,6 +17,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.errors import OptionError, describe_path
 from nsys_pp.frames.aggregates import RunSums
@@ -239,9 +240,7 @@ def _list_runs(run: RunName, batch: Batch, options: RunOptions) -> list[Sequence
     if any(len(place) < 2 for place in places) or len({place[0] for place in places}) < 2:
         return [None]
     inputs = read_inputs(batch, parse_job_options(options), doing="analysing")
-    groups: dict[str, list[Input]] = {}
-    for recorded in inputs:
-        groups.setdefault(recorded.path.relative_to(folder).parts[0], []).append(recorded)
+    groups = group_pairs((recorded.path.relative_to(folder).parts[0], recorded) for recorded in inputs)
     ranks = [
         frozenset(rank for recorded in group for rank in recorded.identity.ranks["rank"].drop_nulls())
         for group in groups.values()

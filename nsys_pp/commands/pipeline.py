@@ -16,7 +16,7 @@ from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.table import Absence, fill_tables
 from nsys_pp.frames.training import SCHEDULED_KINDS, Training
 from nsys_pp.frames.verdict import NO_VERDICT, Verdict
-from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
+from nsys_pp.hardware import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.options import DATA_TYPES
 from nsys_pp.output.formats import EXPORTERS, ExportedFile, ExportOptions, ExportSource
@@ -166,7 +166,7 @@ def pipeline(
         inputs: Reports, parts, folders of them, or glob patterns.
         flops_per_step: FLOPs of the model in one step, over all GPUs, for the table "utilisation".
         model: Shape of a transformer instead, from which they are computed:
-            `layers=32,hidden=4096,sequence=4096,batch=512` (`nsys_pp.hardware.model_flops`).
+            `layers=32,hidden=4096,sequence=4096,batch=512` (`nsys_pp.hardware`).
         data_type: Data type of the peak of GPUs: "bf16", "fp16", "tf32", "fp8" or "fp4".
         options: See `nsys_pp.RunOptions`.
 

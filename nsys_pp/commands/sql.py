@@ -26,7 +26,7 @@ SQL_COLUMNS = build_schema(
         "table": pl.String,
         "column": pl.String,
         "type": pl.String,
-        "meaning": pl.String,  # "" for the columns of frames, whose names say it
+        "meaning": pl.String,  # "" for most columns of frames, whose names say it
     },
     name="SQL_COLUMNS",
 )
@@ -45,6 +45,9 @@ _RUN_FRAMES: Mapping[str, tuple[pl.Schema, Callable[[PipelineResult], pl.DataFra
     "lane_states": (LANE_STATES, lambda result: result.training.lane_states),
     "clocks": (CLOCKS, lambda result: result.run.clocks.table),
 }
+
+
+_MEANINGS = {("lane_states", "cause"): "compute includes pauses between kernels; table `lanes` has both"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -122,7 +125,10 @@ def _list_tables() -> Mapping[str, list[tuple[str, Any, str]]]:
         **{SUMMARY_PREFIX + name: table for name, table in SUMMARY_TABLES.items()},
     }
     return {
-        **{name: [(*column, "") for column in schema.items()] for name, (schema, _) in _RUN_FRAMES.items()},
+        **{
+            name: [(*column, _MEANINGS.get((name, column[0]), "")) for column in schema.items()]
+            for name, (schema, _) in _RUN_FRAMES.items()
+        },
         **{
             name: [(column.name, column.dtype, column.meaning) for column in table.columns]
             for name, table in tables.items()

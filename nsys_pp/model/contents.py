@@ -432,9 +432,7 @@ def _find_use(table: ExportedTable) -> str:
         return "on request"
     if _find_sums(table) is not None:
         return "summed"
-    if table.frames:
-        return "facts"
-    return "counted" if table.is_known else "unknown"
+    return "facts" if table.frames else "counted" if table.is_known else "unknown"
 
 
 def _find_show(table: ExportedTable) -> str | None:

@@ -22,7 +22,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import gather, list_distinct, numbers, pack
-from nsys_pp.arrays.search import number_keys
+from nsys_pp.arrays.search import group_pairs, number_keys
 from nsys_pp.errors import describe_path
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import (
@@ -539,9 +539,7 @@ def _label(rows: Sequence[_Device]) -> None:
     for row in rows:
         uuids.setdefault(row.at, set()).add(row.uuid)
     split = {at for at, own in uuids.items() if at is not None and len(own) > 1}
-    physical: dict[str, list[_Device]] = {}
-    for row in rows:
-        physical.setdefault(_name_physical(row, is_split=row.at in split), []).append(row)
+    physical = group_pairs((_name_physical(row, is_split=row.at in split), row) for row in rows)
     preferred = {name: min(row.preferred for row in own) for name, own in physical.items()}
     ranks = {name: [row.rank for row in own if row.rank is not None] for name, own in physical.items()}
     ordered = sorted(

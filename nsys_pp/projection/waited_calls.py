@@ -19,7 +19,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import EVER, NEVER, index_rows, mark_rows, numbers, select_rows
-from nsys_pp.arrays.search import number_keys, order_by_owner
+from nsys_pp.arrays.search import group_pairs, number_keys, order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import pid, tid
 from nsys_pp.projection.windows import OrderedCalls, order_calls
@@ -110,9 +110,7 @@ def find_waited_calls(
     """
     is_launching = mark_rows(call_row, len(api_calls))
     waiting, workers = _list_threads(ranges), _list_threads(api_calls, is_launching)
-    workers_by_process: dict[int, list[int]] = {}
-    for process, worker in workers.iter_rows():
-        workers_by_process.setdefault(process, []).append(worker)
+    workers_by_process: dict[int, list[int]] = group_pairs(workers.iter_rows())
     waiting_counts = Counter(waiting["process_key"])
     crowded = {
         process
@@ -153,9 +151,7 @@ def find_waited_calls(
             possible[key, worker] = pair
             if pair.is_filled and worker not in first_threads and (key in calls or key in first_threads):
                 waited[key, worker] = pair
-    workers_of: dict[int, list[int]] = {}
-    for key, worker in waited:
-        workers_of.setdefault(key, []).append(worker)
+    workers_of = group_pairs(waited)
     for (key, worker), pair in possible.items():  # a worker's own worker, as in nested autograd
         if worker not in first_threads and any(
             (between, worker) in waited for between in workers_of.get(key, ())

@@ -26,9 +26,7 @@ class OrderedCalls(Struct, frozen=True, kw_only=True):
 
     def select(self, is_wanted: Bools) -> OrderedCalls:
         """Return some of the calls, by a mask of the rows of API_CALLS."""
-        if is_wanted.all():
-            return self
-        return select_rows(self, np.flatnonzero(is_wanted[self.rows]))
+        return self if is_wanted.all() else select_rows(self, np.flatnonzero(is_wanted[self.rows]))
 
 
 def order_calls(api_calls: pl.DataFrame, scope: str, is_wanted: Bools | None = None) -> OrderedCalls:

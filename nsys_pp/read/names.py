@@ -582,10 +582,12 @@ LAUNCHER_VARIABLE = re.compile(
     rf"^(?:({'|'.join(LAUNCHER_NUMBERS)})=\"?(\d{{1,12}})\"?"
     rf"|(CUDA_VISIBLE_DEVICES)=\"?({_DEVICE}(?:,{_DEVICE})*)\"?)$"
 )
+STRINGS = "StringIds"  # among them environments, as blocks
+BLOCK = "DeviceEnvironment"
 ENVIRONMENT_ROWS = {
     "PROCESS_0:ENVIRONMENT_VARIABLE": "variable",  # NAME="value", one variable a row
     "ENVIRONMENT_VARIABLE": "variable",
-    "DeviceEnvironment": "block",  # NAME=value;NAME=value;... in 2022 with zeros instead
+    BLOCK: "block",  # NAME=value;NAME=value;... in 2022 with zeros instead
 }
 USER_ROWS = ("UserName",)  # of the tables of names and values
 FACT_TABLES = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -598,7 +600,7 @@ TABLES = (
             ("cuda_overheads", "CUPTI_ACTIVITY_KIND_OVERHEAD"),
         )
     ),
-    Table("strings", ("StringIds",), {"id": _c("id"), "text": _c("value")}),
+    Table("strings", (STRINGS,), {"id": _c("id"), "text": _c("value")}),
     Table(
         "nvtx",
         ("NVTX_EVENTS",),

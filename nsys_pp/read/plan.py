@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.raw import (
@@ -173,9 +174,7 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
     Returns:
         All frames of `nsys_pp.frames.raw.SCHEMAS`, each with its schema; frames that were not read are empty.
     """
-    by_frame: dict[str, list[pl.DataFrame]] = {}
-    for name, rows in parts:
-        by_frame.setdefault(name, []).append(rows)
+    by_frame = group_pairs(parts)
     return {
         name: conform_part(pl.concat(by_frame[name], how="diagonal"), schema)
         if name in by_frame

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.names import natural_key
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.errors import ReportError, missing_error
 from nsys_pp.frames.part import FORMAT
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
@@ -322,9 +323,7 @@ def _list_folder(folder: Path, unreadable: _Unreadable) -> list[Path]:
 
 def _drop_duplicates(reports: list[Path]) -> list[Path]:
     """Keep one of each `.nsys-rep` and its exports in the same folder."""
-    by_origin: dict[tuple[Path, str], list[Path]] = {}
-    for report in reports:
-        by_origin.setdefault((report.parent, name_origin(report)), []).append(report)
+    by_origin = group_pairs(((report.parent, name_origin(report)), report) for report in reports)
     kept: set[Path] = set()
     unread: list[str] = []  # but for recordings and their exports
     for same in by_origin.values():

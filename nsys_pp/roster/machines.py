@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.names import natural_key
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.frames.ids import find_machine_folder, strip_uuid
 from nsys_pp.frames.launchers import find_local_rank, list_visible
 from nsys_pp.frames.roster import Identity, ProcessDevice, capture_window
@@ -165,9 +166,7 @@ def _number_others(
     devices: list[_Device], numbered: Sequence[DeviceGpu], identities: Sequence[Identity]
 ) -> Iterable[DeviceGpu]:
     """Number GPUs without a known bus location."""
-    by_key: dict[_Key, list[_Device]] = defaultdict(list)
-    for device, key in zip(devices, _find_keys(devices), strict=True):
-        by_key[key].append(device)
+    by_key = group_pairs(zip(_find_keys(devices), devices, strict=True))
     preferred = {key: min(device.preferred for device in same) for key, same in by_key.items()}
     if len({*preferred.values()}) < len(preferred):
         preferred = _number_by_local_ranks(by_key, identities) or preferred
@@ -269,9 +268,7 @@ def find_machines(identities: Sequence[Identity]) -> list[Machine]:
         The machines in natural order of their labels.
     """
     groups = _link([_gather_facts(report, identity) for report, identity in enumerate(identities)])
-    by_name: dict[str, list[_Facts]] = {}
-    for group in groups:
-        by_name.setdefault(_name_machine(group)[0], []).append(group)
+    by_name = group_pairs((_name_machine(group)[0], group) for group in groups)
     machines = [machine for name, groups in by_name.items() for machine in _label(name, _merge(groups))]
     return sorted(machines, key=lambda machine: (natural_key(machine.label), machine.label))
 
@@ -337,9 +334,7 @@ def _connect(facts: Sequence[_Facts], keys_of: Callable[[_Facts], frozenset[str]
     for index, own in enumerate(facts):
         for key in keys_of(own):
             root[find_root(index)] = find_root(owner.setdefault(key, index))
-    groups: dict[int, list[_Facts]] = {}
-    for index, own in enumerate(facts):
-        groups.setdefault(find_root(index), []).append(own)
+    groups = group_pairs((find_root(index), own) for index, own in enumerate(facts))
     return [_join(group) for group in groups.values()]
 
 
@@ -362,9 +357,7 @@ def _merge_equal(members: list[_Facts], fits: NDArray[np.float32]) -> list[_Fact
     np.fill_diagonal(fits, 1)
     if not all((row == fits[row > 0]).all() for row in fits):
         return members
-    groups: dict[bytes, list[_Facts]] = {}
-    for member, row in zip(members, fits, strict=True):
-        groups.setdefault(row.tobytes(), []).append(member)
+    groups = group_pairs((row.tobytes(), member) for member, row in zip(members, fits, strict=True))
     return [_join(group) for group in groups.values()]
 
 

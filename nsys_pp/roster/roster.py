@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
@@ -204,11 +205,10 @@ def _find_rivals(
 
     Nsys captures a process once: in another session it is another process with its id.
     """
-    claims: dict[int, list[tuple[int, list[object]]]] = {}
     rows = roster.select("rank", "report", "machine", "process_key").drop_nulls(["rank", "process_key"])
-    for rank, report, *process in rows.unique().iter_rows():
-        if report in windows:
-            claims.setdefault(rank, []).append((report, process))
+    claims = group_pairs(
+        (rank, (report, process)) for rank, report, *process in rows.unique().iter_rows() if report in windows
+    )
     rivals: dict[int, dict[int, int]] = {report: {} for report in windows}
     for rank, processes in claims.items():
         for (one, process), (other, another) in permutations(processes, 2):

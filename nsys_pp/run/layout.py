@@ -12,6 +12,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.errors import describe_path
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
@@ -356,10 +357,7 @@ def list_run_gpus(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[
         .group_by("report", "local", maintain_order=True)
         .agg(pl.col(facts).first(), pl.col(several).drop_nulls().unique().sort())
     )
-    listed: dict[int, list[dict[str, Any]]] = {}
-    for gpu in gpus.iter_rows(named=True):
-        listed.setdefault(gpu.pop("report"), []).append(gpu)
-    return listed
+    return group_pairs((gpu.pop("report"), gpu) for gpu in gpus.iter_rows(named=True))
 
 
 def read_mpi_messages(path: Path, nsys: str | None) -> pl.DataFrame:

@@ -668,9 +668,7 @@ def survey_report(
     Raises:
         ReportError: It cannot be read.
     """
-    groups = TRAINING_GROUPS if with_training else SURVEY_GROUPS
-    if with_aggregates:
-        groups = GROUPS
+    groups = GROUPS if with_aggregates else TRAINING_GROUPS if with_training else SURVEY_GROUPS
     groups |= find_show_groups({*options.show} & {"mpi"})  # messages are drawn when clocks are known
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)

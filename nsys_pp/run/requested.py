@@ -10,6 +10,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import is_clock
@@ -153,10 +154,7 @@ def _read_kernels(run: Run, lanes: Sequence[LaneTimes]) -> dict[tuple[int, int],
 
     Lanes with families need none, and parts have none.
     """
-    own: dict[Path, list[LaneTimes]] = {}
-    for lane in lanes:
-        if lane.families is None:
-            own.setdefault(run.inputs[lane.report].path, []).append(lane)
+    own = group_pairs((run.inputs[lane.report].path, lane) for lane in lanes if lane.families is None)
     reports = [path for path in own if not is_part(path)]
     read = run.batch.map("reading kernels", reports, partial(list_kernels, nsys=run.batch.nsys), own)
     kernels = {}
@@ -251,34 +249,24 @@ class Requested(Struct, frozen=True, kw_only=True):
 
     Attributes:
         read: Reads the data of a run; tables with the same function share them.
-        no_rows: Why a table has no rows where everything that it needs was recorded.
+        no_rows: Why a table without a kind has no rows.
         kind: Kind of data in reports, as in `PartFacts.recorded`; None: none that an option of nsys records.
         noun: The kind in words.
     """
 
     read: Callable[[Run, Training], pl.DataFrame]
-    no_rows: str
+    no_rows: str = ""
     kind: str | None = None
     noun: str = ""
 
 
-_OF_METRICS = Requested(
-    read=read_metric_sums,
-    kind="gpu_metrics",
-    noun="GPU metrics",
-    no_rows="none of the parts has GPU metrics of a GPU with kernels",
-)
+_OF_METRICS = Requested(read=read_metric_sums, kind="gpu_metrics", noun="GPU metrics")
 
 
 REQUESTED: Mapping[str, Requested] = {
     "metrics": _OF_METRICS,
     "step_metrics": _OF_METRICS,
-    "network": Requested(
-        read=read_network_sums,
-        kind="nic_metrics",
-        noun="network metrics",
-        no_rows="none of the parts has network metrics in steps",
-    ),
+    "network": Requested(read=read_network_sums, kind="nic_metrics", noun="network metrics"),
     "host": Requested(
         read=read_host_times,
         no_rows="no activity of the host was recorded in bubbles of cause host or data",
@@ -300,9 +288,7 @@ def explain_no_rows(run: Run, training: Training, name: str) -> Absence:
         return Absence("there is no bubble of cause host or data")
     if entry.kind is None:
         return Absence(entry.no_rows)
-    facts = [recorded.part.facts for recorded in run.inputs if not is_part(recorded.path)]
-    if not facts:
-        return Absence(f"{entry.no_rows}: record them, or extract the parts again")
+    facts = [recorded.part.facts for recorded in run.inputs]
     if any(entry.kind in fact.recorded for fact in facts):
         return Absence(f"there are no samples of {entry.noun} in the steps of any GPU with kernels")
     option = name_option(entry.kind, nsys_version=facts[0].session.nsys_version)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -25,6 +24,7 @@ from msgspec.structs import replace
 from nsys_pp.alignment.clocks import Alignment, align_clocks
 from nsys_pp.arrays.columns import EVER, NEVER, index_rows, whole_numbers
 from nsys_pp.arrays.names import natural_key
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.errors import ClockError, NsysPPError
 from nsys_pp.frames.clock import CLOCKS, Clock, describe_groups
 from nsys_pp.frames.conform import conform
@@ -837,10 +837,9 @@ class Run:
             ReportError: An input cannot be read, two are the same recording, or two cannot be of one run.
         """
         read = self._read(self)
-        doubtful: dict[str, list[Path]] = {}  # reports by the reason to doubt some of their events
-        for recorded in read:
-            for text in recorded.part.facts.data_warnings:
-                doubtful.setdefault(text, []).append(recorded.path)
+        doubtful = group_pairs(  # reports by the reason to doubt some of their events
+            (text, recorded.path) for recorded in read for text in recorded.part.facts.data_warnings
+        )
         for text, paths in doubtful.items():
             warnings.warn(text.replace(REPORT, name_paths(paths)), stacklevel=4)
         report_progress(self.batch.progress, "aligning reports", 1)

@@ -20,6 +20,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.errors import ReportError, disk_errno
 from nsys_pp.frames.ids import process_key, strip_uuid
 from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
@@ -40,11 +41,13 @@ from nsys_pp.read.files import (
     quote_name,
 )
 from nsys_pp.read.names import (
+    BLOCK,
     COUNTED,
     ENVIRONMENT_ROWS,
     FACT_TABLES,
     METRIC_TABLES,
     ROW_ID,
+    STRINGS,
     TABLES,
     USER_ROWS,
     Column,
@@ -159,10 +162,11 @@ def _export_frame(
         if not other.is_empty():
             ours = ours.join(other, on="row", how="full", coalesce=True)
     ours = _number_rows(ours, table, count)
-    exported: dict[str, list[str]] = {}
-    for name, column in columns.items():
-        if name in ours.columns and column.names[0] != ROW_ID:
-            exported.setdefault(column.names[0], []).append(name)
+    exported = group_pairs(
+        (column.names[0], name)
+        for name, column in columns.items()
+        if name in ours.columns and column.names[0] != ROW_ID
+    )
     values = [_untranslate(ours, names, columns).alias(theirs) for theirs, names in exported.items()]
     types = {
         column.name: "INTEGER" if column.dtype.is_integer() else "REAL" if column.dtype.is_float() else "TEXT"
@@ -611,7 +615,6 @@ def _as_plain(column: pl.Series) -> pl.Series:
 _TELLING = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|JWT|_PAT$|_PWD$", re.IGNORECASE)
 _HOME = re.compile(r"(?:^|[\s=:\"';,(\[/])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
 _SYSTEM_USERS = {"root", "user", "users", "shared", "runner"}
-_STRINGS, _BLOCK = "StringIds", "DeviceEnvironment"
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NEXT_VARIABLE = re.compile(r";(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
@@ -702,13 +705,12 @@ def split_variables(value: str, *, is_block: bool) -> Iterator[tuple[str, str]]:
 
 def list_columns(connection: sqlite3.Connection, schema: str = "main") -> dict[str, list[str]]:
     """List the stored columns of the real tables, by table: programs in a file are not run."""
-    columns: dict[str, list[str]] = {}
-    for table, name in connection.execute(
-        f"SELECT t.name, c.name FROM {schema}.sqlite_master AS t, pragma_table_xinfo(t.name, '{schema}') AS c"
-        f" WHERE {STORED} AND NOT ({UNSTORED})"
-    ):
-        columns.setdefault(table, []).append(name)
-    return columns
+    return group_pairs(
+        connection.execute(
+            f"SELECT t.name, c.name FROM {schema}.sqlite_master AS t,"
+            f" pragma_table_xinfo(t.name, '{schema}') AS c WHERE {STORED} AND NOT ({UNSTORED})"
+        )
+    )
 
 
 def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
@@ -720,13 +722,13 @@ def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
             else closing(connect_plainly(path)) as connection
         ):
             if is_folder:
-                copy_folder_tables(path, connection, [*FACT_TABLES, _STRINGS])
+                copy_folder_tables(path, connection, [*FACT_TABLES, STRINGS])
             for table, columns in list_columns(connection).items():
                 spelled = {*map(spell, columns)}
                 if spell(table) in FACT_TABLES and {"name", "value"} <= spelled:
                     selected, rows = "CAST(name AS TEXT)", quote_name(table)
-                elif spell(table) == _STRINGS and "value" in spelled:  # among them environments
-                    selected, rows = f"'{_BLOCK}'", f"{quote_name(table)} WHERE instr(value, char(0))"
+                elif spell(table) == STRINGS and "value" in spelled:
+                    selected, rows = f"'{BLOCK}'", f"{quote_name(table)} WHERE instr(value, char(0))"
                 else:
                     continue
                 query = f"SELECT {selected}, CAST(value AS TEXT) FROM {rows}"

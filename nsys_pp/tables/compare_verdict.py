@@ -883,9 +883,8 @@ def describe_work(comparison: Comparison) -> list[Finding]:
         f"{family} {'+' if change > 0 else '-'}{format_time(abs(change))}"
         for family, change in families.select("subject", size).iter_rows()
     ]
-    lead = "kernels"
-    if abs(b / a - 1) >= LEAST_CHANGE:  # each may take as long as before
-        lead = f"{b:,.0f} kernels instead of {a:,.0f}"
+    # each may take as long as before
+    lead = f"{b:,.0f} kernels instead of {a:,.0f}" if abs(b / a - 1) >= LEAST_CHANGE else "kernels"
     change = f"{describe_change(row['change_fraction'])} in sum" if is_longer else "as long"
     more = f" ({'; '.join(parts)})" if parts else ""
     text = (

@@ -306,9 +306,7 @@ def _describe_stalls(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
     gain_ns = sum(stall.gain_ns for stall in by_step.values())
     is_one, is_all = len(lanes) == 1, 1 < len(lanes) == evidence.training.lanes.height
     label = join_names([evidence.labels[lane] for lane in lanes])
-    names = "all ranks" if is_all else label
-    if is_one:
-        names = name_lane(evidence, worst.lane)
+    names = name_lane(evidence, worst.lane) if is_one else "all ranks" if is_all else label
     host, gpus = ("the host", "the GPU") if is_one else ("hosts", "GPUs")
     length = format_time(worst.longest_ns if worst.is_single else worst.excess_ns)
     length = f"up to {length}" if len(stalls) > 1 else length
@@ -521,9 +519,7 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
     lanes = evidence.training.lanes["lane"].to_list()
     value_ns = idle / max(steps.height if is_of_steps else len(lanes), 1)
     has_gain = evidence.has_steps and is_of_steps  # a capture may hold what occurs once, as a program's start
-    whole = "a step"
-    if not has_gain:
-        whole = f"the capture, {describe_window(evidence)}"
+    whole = "a step" if has_gain else f"the capture, {describe_window(evidence)}"
     name = "the GPU is" if len(lanes) == 1 else "GPUs are"
     late = [cause for cause in HOST_CAUSES if times.get(cause, 0.0) >= _LEAST_CAUSE * span]
     numbers = evidence.spans["step"].to_list()

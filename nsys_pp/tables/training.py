@@ -36,7 +36,7 @@ from nsys_pp.frames.training import (
     Schedule,
     Training,
 )
-from nsys_pp.hardware.peaks import find_peak
+from nsys_pp.hardware import find_peak
 from nsys_pp.tables.analysis import (
     FEWEST,
     POSITION_COLUMNS,

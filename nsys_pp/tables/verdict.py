@@ -334,11 +334,14 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
             f"; {format_time(gain_ns)} of its {format_time(bubble_ns)} are"
             f"{f' neither ideal ({format_time(ideal_ns)}) nor' if ideal_ns else ' not'} in another line"
         )
+    kernels = evidence.training.kernels
+    if is_unnamed := not kernels.filter(pl.col("name").is_null(), kind="kernel").is_empty():
+        text += "; kernels without names count as compute, and may be communication"
     return [
         Finding(
             kind="bubble",
             text=text,
-            confidence="certain",
+            confidence="guess" if is_unnamed else "certain",
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=evidence.share(gain_ns),

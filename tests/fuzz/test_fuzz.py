@@ -14,7 +14,7 @@ import pytest
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.launchers import list_visible
-from nsys_pp.hardware.model_flops import parse_model
+from nsys_pp.hardware import parse_model
 from nsys_pp.options import (
     parse_duration,
     parse_numbers,

@@ -339,6 +339,7 @@ def test_errors_of_sqlite_are_told_by_their_code(code: int, words: str) -> None:
     assert words in explain_sqlite(Path("a.sqlite"), error).message
 
 
+@pytest.mark.parametrize("root", [0, 1])  # page of a table
 @pytest.mark.parametrize(
     "program",
     [
@@ -347,7 +348,7 @@ def test_errors_of_sqlite_are_told_by_their_code(code: int, words: str) -> None:
         "CREATE INDEX costly ON CUPTI_ACTIVITY_KIND_KERNEL (n) WHERE length(hex(zeroblob(n))) > 1",
     ],
 )
-def test_a_check_runs_no_program_of_a_file(tmp_path: Path, program: str) -> None:
+def test_a_check_runs_no_program_of_a_file(tmp_path: Path, program: str, root: int) -> None:
     """A computed column or an index of expressions would need gigabytes; other tables are checked."""
     path = edit(
         tmp_path / "a.sqlite",
@@ -365,7 +366,9 @@ def test_a_check_runs_no_program_of_a_file(tmp_path: Path, program: str) -> None
     assert found.complaints == ()
     assert len(build_report(read_report(path)).gpu_ops) == 1
     edit(
-        path, "PRAGMA writable_schema = ON", "UPDATE sqlite_master SET rootpage = 1 WHERE name = 'StringIds'"
+        path,
+        "PRAGMA writable_schema = ON",
+        f"UPDATE sqlite_master SET rootpage = {root} WHERE name = 'StringIds'",
     )
     assert check_integrity(path, time_limit_s=60).complaints
 

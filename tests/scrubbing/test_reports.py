@@ -162,10 +162,10 @@ def test_other_tables_are_kept_on_request(tmp_path: Path) -> None:
         "INSERT INTO notes VALUES ('shown', 0.5), (x'00ff', NULL)",
     )
     done = succeed(
-        "scrub", report, "-o", tmp_path / "b.sqlite", "--keep-table", "notes", "--keep-table", "absent"
+        "scrub", report, "-o", tmp_path / "b.sqlite", "--keep-table", "notes", "--keep-table", "absent\udcff"
     )
     assert f"note: `{report}`: `notes` copied as they are, with all their texts" in done.stderr
-    assert f"note: `{report}` has no table `absent`" in done.stderr
+    assert f"note: `{report}` has no table `absent\\xff`" in done.stderr
     assert select(tmp_path / "b.sqlite", "SELECT * FROM notes") == [("shown", 0.5), (b"\0\xff", None)]
 
 
@@ -180,11 +180,18 @@ def test_secrets_with_semicolons_and_quotes_and_users_of_paths_are_found(tmp_pat
         "UPDATE NVTX_EVENTS SET text = 'file:///home/alicebrown/x.py', textId = NULL WHERE rowid = 22",
         "UPDATE NVTX_EVENTS SET text = 'at https:\\/\\/x<y', textId = NULL WHERE rowid = 24",
         "UPDATE NVTX_EVENTS SET text = 'at https://x\\u003Cy', textId = NULL WHERE rowid = 25",
+        # an environment among the strings
+        "INSERT INTO StringIds VALUES (654321, 'HOME=/root' || char(0) || 'A_TOKEN=semi;B=colon' || char(0) || 'C=1')",
+        "UPDATE NVTX_EVENTS SET text = 'for semi;B=colon', textId = NULL WHERE rowid = 26",
+        # another process
+        "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_1:ENVIRONMENT_VARIABLE', 'D_KEY=\"ofanother\"')",
+        "UPDATE NVTX_EVENTS SET text = 'of ofanother', textId = NULL WHERE rowid = 27",
     )
     succeed("scrub", report, "-o", tmp_path / "b.sqlite", "--users")
     assert (
         find_words(
-            (tmp_path / "b.sqlite").read_bytes(), ['"half', "second half", "letters", "alicebrown", "https"]
+            (tmp_path / "b.sqlite").read_bytes(),
+            ['"half', "second half", "letters", "alicebrown", "https", "semi", "colon", "ofanother"],
         )
         == set()
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_pp.hardware.model_flops import ModelShape, count_flops, parse_model
-from nsys_pp.hardware.peaks import find_peak, read_peaks
+from nsys_pp.hardware import ModelShape, count_flops, find_peak, parse_model, read_peaks
 from nsys_pp.options import DATA_TYPES
 
 

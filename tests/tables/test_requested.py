@@ -286,7 +286,7 @@ def test_the_reason_of_an_empty_table_is_the_one_that_holds(tmp_path: Path) -> N
     assert f"profile with `{option}`" in of_report, "spelled as in `info`"
     part = tmp_path / "rank0.nspart"
     nsys_pp.extract(report, part)
-    assert "none of the parts has GPU metrics" in reasons(part)
+    assert "the report has no GPU metrics: profile with `--gpu-metrics-device" in reasons(part)
     assert "none of the 2 reports has GPU metrics" in reasons(report.parent)
 
 

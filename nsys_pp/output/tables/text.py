@@ -252,6 +252,8 @@ def find_sort_column(columns: Iterable[str], word: str) -> str | None:
     >>> columns = ("host_total_ns", "gpu_total_ns", "gpu_mean_ns", "call_count", "name")
     >>> [find_sort_column(columns, word) for word in ("total", "CPUTotal", "GPUAvg", "count", "bytes")]
     ['gpu_total_ns', 'host_total_ns', 'gpu_mean_ns', 'call_count', None]
+    >>> [find_sort_column(["total_ns", "gpu_total_ns"], word) for word in ("total", "CPUTotal", "GPUTotal")]
+    ['total_ns', 'total_ns', 'gpu_total_ns']
     """
     columns = list(columns)
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=U)(?=[A-Z][a-z])", "_", word.strip()).lower().split("_")
@@ -265,8 +267,10 @@ def find_sort_column(columns: Iterable[str], word: str) -> str | None:
     stems = {split_unit(name)[0]: name for name in reversed(columns)}
     stem = split_unit(asked)[0]
     wanted = [stem, f"gpu_{stem}", f"host_{stem}"]
-    if words[0] in ("gpu", "host") and not any(name.startswith(("gpu_", "host_")) for name in columns):
-        wanted.append(stem.partition("_")[2])  # a table of one side has no side in its names
+    # a table of one side has no side in its names; one of two may name that of the GPU alone
+    sides = {"gpu": ("gpu_", "host_"), "host": ("host_",)}.get(words[0])
+    if sides and not any(name.startswith(sides) for name in columns):
+        wanted.append(stem.partition("_")[2])
     named = (name for name in columns if name == word)
     of_stem = (stems[name] for name in wanted if name in stems)
     of_unit = (name for name in columns if asked in _SUMMED and name.endswith(f"_{asked}"))

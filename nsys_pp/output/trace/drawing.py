@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import find_distinct, numbers
 from nsys_pp.arrays.names import natural_key
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Row, SubtrackKind, Track
@@ -134,12 +135,9 @@ Path = tuple[str, ...]
 
 def subtracks_by_track(drawing: Drawing) -> dict[Path, list[Subtrack]]:
     """Group the subtracks with rows by track: slices by number, then marks, then samples."""
-    subtracks: dict[Path, list[Subtrack]] = {}
     kinds = get_args(SubtrackKind)
-    for subtrack in sorted(drawing.subtracks, key=lambda one: (kinds.index(one.kind), one.number)):
-        if len(subtrack.rows):
-            subtracks.setdefault(subtrack.track, []).append(subtrack)
-    return subtracks
+    ordered = sorted(drawing.subtracks, key=lambda one: (kinds.index(one.kind), one.number))
+    return group_pairs((subtrack.track, subtrack) for subtrack in ordered if len(subtrack.rows))
 
 
 def index_tracks(drawing: Drawing) -> dict[Path, Track]:
@@ -175,9 +173,8 @@ def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Track]
         for used_path in used
         for path in (used_path[:end] for end in range(1, len(used_path) + 1))
     }
-    children: dict[Path, list[Track]] = {}
-    for track in sorted(shown.values(), key=lambda track: (track.rank, natural_key(track.name), track.path)):
-        children.setdefault(track.path[:-1], []).append(track)
+    ordered = sorted(shown.values(), key=lambda track: (track.rank, natural_key(track.name), track.path))
+    children = group_pairs((track.path[:-1], track) for track in ordered)
 
     def walk(parent: Path) -> Iterator[Track]:
         for rank, track in enumerate(children.get(parent, [])):
