@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,7 +39,7 @@ from nsys_pp.cli.result import (
 )
 from nsys_pp.cli.tables import check_sort, open_screen, output_table, output_tables, settle_output
 from nsys_pp.errors import MissingDataError, OutputError, describe_path, quote_argument
-from nsys_pp.output.files import STANDARD_OUTPUT, check_output, replace_file
+from nsys_pp.output.files import STANDARD_OUTPUT, check_output, hold_interrupts, replace_file
 from nsys_pp.output.formats import CHARTS, EXPORTERS, TRACE_FORMATS, find_exporter
 from nsys_pp.output.tables import SUFFIXES
 from nsys_pp.tables import registry
@@ -243,7 +244,7 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
     name = Path(reports[0]).resolve().stem if Path(reports[0]).exists() and not reports[1:] else "run"
     page, trace = Path(f"{name}.html"), Path(f"{name}.pftrace")
     check_output(page, force=force)
-    with replace_file(trace, force=force) as drawn:  # both outputs, or none
+    with ExitStack() as end, replace_file(trace, force=force) as drawn:  # both outputs, or none
         with warnings.catch_warnings():  # the page's are the same
             warnings.simplefilter("ignore")
             # first, as it reads all of each part
@@ -254,6 +255,7 @@ def start(reports: tuple[str, ...], is_opened: bool, force: bool, **options: Any
             except OutputError as error:
                 raise OutputError(error.message.replace(str(drawn), str(trace)), error.hint) from None
         written = run_with_progress(nsys_pp.report, reports, page, trace=trace, force=force, **options)
+        end.enter_context(hold_interrupts())
     from nsys_pp.commands.merge import describe_earlier
 
     log_notes([*written.notes, *describe_earlier(trace)])

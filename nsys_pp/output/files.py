@@ -194,6 +194,8 @@ def replace_folder(
         for file in new.rglob("*"):
             if file.is_file() and not file.is_symlink():
                 sync_file(file)
+        if removal is not None:
+            removal.enter_context(hold_interrupts())  # until the other outputs are in place, too
         try:
             if path.exists():
                 os.rename(path, old)
