@@ -169,9 +169,15 @@ def result_code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def disk_errno(error: sqlite3.Error) -> int | None:
+def disk_errno(error: sqlite3.Error, path: Path) -> int | None:
     """Return the system's number of an error of SQLite that the disk caused, which SQLite does not tell.
 
-    None for other errors.
+    None for other errors. `path`: the output, which SQLite does not open where its path has some 500 bytes.
     """
-    return {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}.get(result_code(error))
+    gone = errno.ENAMETOOLONG if path.parent.is_dir() else errno.ENOENT
+    numbers = {
+        sqlite3.SQLITE_FULL: errno.ENOSPC,
+        sqlite3.SQLITE_IOERR: errno.EIO,
+        sqlite3.SQLITE_CANTOPEN: gone,
+    }
+    return numbers.get(result_code(error))

@@ -329,8 +329,8 @@ OPTIONS = (
         "--max-events",
         OUTPUT,
         "merge",
-        "Largest number of events (slices, marks, samples of counters) of a trace, for --split auto and"
-        " step.",
+        "Largest number of events (slices, marks, samples of counters) of a trace, for --split auto; --split"
+        " step groups steps by an estimate, to which --show adds.",
         type=int,
         limits=(1, None),
         default=MAX_EVENTS,

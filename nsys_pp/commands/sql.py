@@ -100,8 +100,12 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError) as error:
         reason = str(error).split("\n")[0]
         raise OptionError("query", f"the query is invalid: {reason}", _HINT) from None
-    # of types that not all formats of tables have
-    answer = answer.with_columns(pl.col(pl.Duration).dt.to_string(), pl.col(pl.Binary).bin.encode("hex"))
+    # of types that not all formats of tables have, and with the words that queries compare with
+    answer = answer.with_columns(
+        pl.col(pl.Duration).dt.to_string(),
+        pl.col(pl.Binary).bin.encode("hex"),
+        pl.selectors.enum().cast(pl.String),
+    )
     if not answer.width:
         raise OptionError("query", "the query has no answer: it selects nothing", _HINT)
     return SqlResult(table=answer, notes=notes, skipped=skipped, row_counts=counts)

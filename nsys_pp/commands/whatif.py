@@ -95,8 +95,9 @@ def whatif(
         MissingDataError: There are no GPU operations or steps, or the recorded steps cannot be replayed.
     """
     check_keywords(options, StepOptions)
-    if schedule is not None:
-        check_choice("schedule", schedule, SCHEDULES)
+    for name, value in (("schedule", schedule), ("recorded_schedule", recorded_schedule)):
+        if value is not None:
+            check_choice(name, value, SCHEDULES)
     if micro_batches is not None and not (isinstance(micro_batches, int) and 1 <= micro_batches <= 10_000):
         raise OptionError("micro_batches", f"invalid number {micro_batches!r}; expected 1 to 10,000")
     question = Question(

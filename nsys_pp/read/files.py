@@ -176,6 +176,8 @@ def explain_sqlite(path: Path, error: sqlite3.Error) -> ReportError:
     code = result_code(error)
     if code in LOCKED:
         return ReportError(f"`{path}` is locked by another program", busy_error(path).hint)
+    if code == sqlite3.SQLITE_CANTOPEN and len(os.fsencode(path.absolute())) > 500:
+        return ReportError(f"`{path}` has too long a path for SQLite", "move it, as a link does not help")
     if code in (
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -316,8 +318,8 @@ def connect_plainly(path: Path) -> sqlite3.Connection:
 
 
 _MOST_COMPLAINTS = 1_000
-# Of other tables, SQLite's check would compute columns.
-_IS_PLAIN_TABLE = f"{STORED} AND (SELECT max(hidden) < 2 FROM pragma_table_xinfo(t.name))"
+# Of other tables, SQLite's check would compute columns. Views, which need not work, are not asked for theirs.
+_IS_PLAIN_TABLE = f"CASE WHEN {STORED} THEN (SELECT max(hidden) < 2 FROM pragma_table_xinfo(t.name)) END"
 # What SQLite's check would run programs of the file for, which may need much memory, and not end.
 FIND_PROGRAMS = f"""
     SELECT CAST(coalesce(nullif(t.name, ''), '?') AS TEXT) FROM sqlite_master AS t WHERE NOT coalesce(
@@ -372,7 +374,7 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
                 timer.cancel()
     except (sqlite3.Error, UnicodeError) as error:  # its messages need not be UTF-8
         code = result_code(error)
-        if isinstance(error, sqlite3.Error) and code == sqlite3.SQLITE_BUSY:
+        if isinstance(error, sqlite3.Error) and code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN):
             raise explain_sqlite(path, error) from None
         if code == sqlite3.SQLITE_INTERRUPT:
             stopped = f"after {time_limit_s:g} s, which `--time-limit` extends"

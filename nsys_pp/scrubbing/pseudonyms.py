@@ -54,11 +54,13 @@ class Pseudonyms(Struct, kw_only=True):
     words: Mapping[str, str]
     uuids: Mapping[str, str]
     replaces_paths: bool
+    _escaped: re.Pattern[str] = _NOTHING
     _pattern: re.Pattern[str] = _NOTHING
     _any_pattern: re.Pattern[str] = _NOTHING  # also of short names
     _components: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._escaped = re.compile("|".join(map(match_json, self.secrets)) or _NOTHING.pattern)
         self._pattern = _match_words(word for word in self.words if len(word) >= _LEAST_LETTERS)
         self._any_pattern = _match_words(self.words)
 
@@ -66,6 +68,8 @@ class Pseudonyms(Struct, kw_only=True):
         """Replace all names in a text; a text that is a name has its pseudonym."""
         for secret in self.secrets:
             text = text.replace(secret, REMOVED)
+        if "\\" in text:
+            text = self._escaped.sub(REMOVED, text)
         if (word := self.words.get(text.lower())) is not None:
             return word
         if self.replaces_paths:
@@ -132,6 +136,23 @@ def choose_pseudonyms(names: Identities, *, hosts: bool, users: bool, paths: boo
     return Pseudonyms(
         secrets=sorted(names.secrets, key=len, reverse=True), words=words, uuids=uuids, replaces_paths=paths
     )
+
+
+_SHORT = {"\n": "n", "\t": "t", "\r": "r", "\b": "b", "\f": "f"}
+
+
+def match_json(text: str) -> str:
+    r"""Return the pattern of a text as JSON may write it, with any letter escaped, also inside other JSON.
+
+    >>> [bool(re.fullmatch(match_json('"é='), text)) for text in ('\\"é=', r'\u0022\u00E9\\u003d', 'é=')]
+    [True, True, False]
+    """
+    parts = []
+    for letter in text:
+        units = memoryview(letter.encode("utf-16-le", "surrogatepass")).cast("H")
+        escaped = "".join(rf"\\+u{unit:04x}" for unit in units)
+        parts.append(rf"(?:\\*{re.escape(letter)}|(?i:{escaped})|\\+{_SHORT.get(letter, '(?!)')})")
+    return "".join(parts)
 
 
 def _match_words(words: Iterable[str]) -> re.Pattern[str]:

@@ -7,13 +7,11 @@ The file is new: it has no free pages, no definition of the original, and no tex
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from itertools import product
 from pathlib import Path
 
 import polars as pl
@@ -71,7 +69,10 @@ def write_database(path: Path, raw: RawReport) -> None:
         ReportError: Rows of NVTX events have no numbers of their own, as in some exports to folders.
         OSError: The disk is full, or cannot be written.
     """
-    with _translated_errors(raw.path), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with (
+        _translated_errors(raw.path, path),
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute(f"PRAGMA application_id = {COPY_ID}")
@@ -86,7 +87,7 @@ def write_database(path: Path, raw: RawReport) -> None:
 
 
 @contextmanager
-def _translated_errors(original: Path) -> Iterator[None]:
+def _translated_errors(original: Path, copy: Path) -> Iterator[None]:
     """Convert errors of SQLite into errors of the system.
 
     Raises:
@@ -96,7 +97,7 @@ def _translated_errors(original: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if (number := disk_errno(error)) is None:
+        if (number := disk_errno(error, copy)) is None:
             raise explain_sqlite(original, error) from None
         raise OSError(number, str(error)) from error
 
@@ -241,7 +242,7 @@ def copy_tables(path: Path, copy: Path, names: Collection[str]) -> None:
         names: Tables of the original.
     """
     with (
-        _translated_errors(path),
+        _translated_errors(path, copy),
         closing(sqlite3.connect(copy, isolation_level=None, uri=True)) as connection,
     ):
         if is_table_directory(path):
@@ -668,21 +669,8 @@ def find_people(path: Path) -> Identities:
             if _TELLING.search(variable):
                 pieces = {content, *content.split(";")}
                 pieces |= {text.strip() for text in pieces}
-                in_payloads = (written for text in pieces for written in _write_json(text))
-                secrets.update(text for text in (*pieces, *in_payloads) if len(text) >= LEAST_BYTES)
+                secrets.update(text for text in pieces if len(text) >= LEAST_BYTES)
     return Identities(users=frozenset(_list_users(users)), secrets=frozenset(secrets))
-
-
-def _write_json(text: str) -> Iterator[str]:
-    """Write a text as the usual libraries of JSON do, which may escape more than they have to."""
-    for is_ascii, escaped in product((False, True), ("", "/", "<>&", "<>&'+`")):
-        written = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
-        if len(escaped) > 3:
-            written = written.replace('\\"', "\\u0022")
-        for letter in escaped:
-            written = written.replace(letter, "\\/" if letter == "/" else f"\\u{ord(letter):04x}")
-        yield written
-        yield re.sub(r"\\u[0-9a-f]{4}", lambda match: f"\\u{match[0][2:].upper()}", written)
 
 
 def _list_users(names: Iterable[str]) -> Iterator[str]:

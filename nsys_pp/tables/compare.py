@@ -291,9 +291,14 @@ _COLUMNS = (
     Column("metric", pl.String, "measured quantity, in words"),
     Column("unit", UNIT, "unit of a and b: nanoseconds, or share of the step"),
     Column("a", pl.Float64, "median over the complete steps of run A; null if it has none"),
-    Column("b", pl.Float64, "median over the complete steps of run B; null if it has none"),
+    Column(
+        "b",
+        pl.Float64,
+        "median over the complete steps of run B from `since_step` on; null if it has none",
+    ),
+    Column("b_of_all", pl.Float64, "median over all complete steps of run B"),
     Column("a_step_count", pl.Int64, "complete steps of run A"),
-    Column("b_step_count", pl.Int64, "complete steps of run B"),
+    Column("b_step_count", pl.Int64, "complete steps of run B, from `since_step` on"),
     Column(
         "change_fraction",
         pl.Float64,
@@ -573,7 +578,7 @@ def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -
 def _check(gate: Gate, rows: pl.DataFrame, unclear: Sequence[str]) -> tuple[bool, str] | None:
     """Return whether a gate fails, and a sentence on it; None if it passes beyond doubt."""
     row = _find(gate, rows)
-    value, noise = (row["b"], None) if gate.is_of_b else _change(gate, row)
+    value, noise = (row["b_of_all"], None) if gate.is_of_b else _change(gate, row)
     if not _OPERATORS[gate.sign](value, gate.limit):
         return None
 
@@ -588,10 +593,9 @@ def _check(gate: Gate, rows: pl.DataFrame, unclear: Sequence[str]) -> tuple[bool
         text = f"how many {whole}s are known to be waits differs; give `--layout`, or record more steps"
         return False, f"gate `{gate.text}` cannot be judged: {text}"
     where = "" if gate.stage is None else f" of stage {gate.stage}"
-    b = _write(row["b"], row["unit"])
     if gate.is_of_b:
-        return True, f"`{gate.text}`: {gate.metric}{where} is {b}"
-    a = _write(row["a"], row["unit"])
+        return True, f"`{gate.text}`: {gate.metric}{where} is {_write(value, row['unit'])}"
+    a, b = (_write(row[run], row["unit"]) for run in "ab")
     unsure = "; its noise is unknown: a run has a single step"
     if noise is not None:
         unsure = f" (noise {show(noise)})"

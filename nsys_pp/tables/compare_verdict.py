@@ -763,7 +763,7 @@ def describe_bubble(comparison: Comparison, earlier: Sequence[Finding] = ()) -> 
     after = f"{format_share(row['b'])} of {'the capture' if comparison.is_of_captures else 'a step'}"
     if row["is_change"]:
         word = "grew" if row["change_fraction"] > 0 else "shrank"
-        text = f"{name} {word} from {format_share(row['a'])} to {after}{because}"
+        text = f"{name} {word}{since(row)} from {format_share(row['a'])} to {after}{because}"
     else:
         text = f"{name} is {after} as before, with other causes{because}"
         row = causes.row(0, named=True)
@@ -784,6 +784,7 @@ def describe_bubble(comparison: Comparison, earlier: Sequence[Finding] = ()) -> 
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=comparison.share(gain_ns),
+            since_step=row["since_step"],
             excess_fraction=row["change_fraction"],
             noise_fraction=row["noise_fraction"],
             sample_count=row["b_step_count"],

@@ -289,6 +289,7 @@ CHANGES = build_schema(
         "unit": UNIT,
         "a": pl.Float64,  # median over steps; null: only in B
         "b": pl.Float64,  # median over steps from `since_step` on; null: only in A
+        "b_of_all": pl.Float64,  # median over all steps; null: only in A
         # from a to b: relative for times (null from 0), the difference for shares; or that of the member
         # relative to its peers; null unless in both
         "change_fraction": pl.Float64,
@@ -298,7 +299,7 @@ CHANGES = build_schema(
         "is_among_peers": pl.Boolean,  # the change is relative to the other members
         "is_change": pl.Boolean,  # null: the noise is unknown, or the member is in one run only
         "a_step_count": pl.Int64,
-        "b_step_count": pl.Int64,
+        "b_step_count": pl.Int64,  # from `since_step` on
     },
     name="CHANGES",
 )
@@ -346,7 +347,8 @@ def find_changes(a: pl.DataFrame, b: pl.DataFrame, *, are_peers: bool = False) -
         .join(pl.concat(tested), on=KEYS, how="left", nulls_equal=True, maintain_order="left")
         .join(table.select(*KEYS, b_of_all="b"), on=KEYS, nulls_equal=True, maintain_order="left")
         .with_columns(
-            pl.col("a_step_count", "b_step_count").fill_null(0),
+            pl.col("a_step_count").fill_null(0),
+            b_step_count=pl.coalesce("used_step_count", "b_step_count", pl.lit(0)),
             b=pl.coalesce("b", "b_of_all"),
             least_fraction=pl.col("least") / pl.col("scale"),
             noise_fraction=pl.col("noise") / pl.col("scale"),
@@ -365,6 +367,7 @@ def find_changes(a: pl.DataFrame, b: pl.DataFrame, *, are_peers: bool = False) -
 _TESTED = build_schema(
     {
         **{name: CHANGES[name] for name in (*KEYS, "b", "since_step", "is_among_peers", "is_change")},
+        "used_step_count": pl.Int64,
         "change": pl.Float64,  # in the unit of the samples
         "noise": pl.Float64,
     },
@@ -387,11 +390,12 @@ def _test_members(
             is_alike = np.sign(relative.change) == np.sign(found.change)
             among = relative.is_change & ~found.is_change & is_alike
             found = _Tested(*(np.where(among, *both) for both in zip(relative, found, strict=True)))
-    in_change = np.arange(len(steps)) >= found.since[:, None]
+    used = np.where(np.arange(len(steps)) >= found.since[:, None], values_b, np.nan)
     return (
         members.select(KEYS)
         .with_columns(
-            b=pl.Series(_median_of(np.where(in_change, values_b, np.nan), axis=1)),
+            b=pl.Series(_median_of(used, axis=1)),
+            used_step_count=pl.Series(np.sum(np.isfinite(used), axis=1)),
             change=pl.Series(found.change * least[:, 0]),
             noise=pl.Series(found.noise * least[:, 0], dtype=pl.Float64).fill_nan(None),
             since_step=pl.Series(steps[found.since]).set(pl.Series(found.since == 0), None),
@@ -499,7 +503,7 @@ def _find_ends(
         )
         is_end = (
             (np.abs(after - before) > np.maximum(limit(np.minimum(counts, counts_before)), 1.0))
-            & (np.abs(after) > 2 * np.abs(before))
+            & (np.abs(before) <= np.maximum(limit(counts_before), 1.0))  # else all steps changed
             & (counts >= _LEAST_STEPS)
             & (counts_before > 0)
             & (cost < best_cost)

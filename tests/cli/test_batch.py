@@ -56,8 +56,7 @@ def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
         assert call("merge", RANK0.parent, *window, *jobs).code == 0  # drawn when clocks are known
         assert call("pipeline", RANK0.parent, "-o", folder / "tables.json", *jobs).code == 0
         outputs.append({path.name: path.read_bytes() for path in folder.iterdir()})
-    assert len(outputs[0]) == 3
-    assert outputs[0] == outputs[1]
+    assert (len(outputs[0]), outputs[0]) == (3, outputs[1])
 
 
 def test_too_little_memory_is_noted_and_then_refused(tmp_path: Path) -> None:

@@ -89,8 +89,7 @@ def test_a_broken_report_is_a_finding(way: str, name: str, tmp_path: Path) -> No
     breaks(path)
     done = run_command("check", path, "--format", "json")
     [report] = json.loads(done.stdout)["reports"]
-    assert done.code == 5
-    assert report["findings"][0]["severity"] == "error"
+    assert (done.code, report["findings"][0]["severity"]) == (5, "error")
     assert any(words in finding["text"] for finding in report["findings"]), report
 
 

@@ -205,8 +205,7 @@ def test_jobs_of_captures_are_those_of_one_capture(options: str, tmp_path: Path)
     assert (expected["outer_kind"].count() > 0) == ("--recompute" in options)
     assert len(set(several.training.jobs["range_id"])) < len(several.training.jobs)  # of each report
     steps = [result.training.steps["step"].unique().sort().to_list() for result in (whole, several)]
-    assert steps[0] == steps[1]
-    assert len(steps[0]) == 6
+    assert (steps[0], len(steps[0])) == (steps[1], 6)
     for result in (whole, several):
         assert result.verdict.lines[0].startswith("Rank 2 (stage 1, node1 GPU 0) computes")
 

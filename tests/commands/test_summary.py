@@ -65,8 +65,8 @@ def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
 def test_a_row_with_the_cpu_of_several_gpus_is_told(tmp_path: Path, by: str) -> None:
     kernels = [kernel(device, device + 1, device, deviceId=device) for device in (1, 2)]
     report = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "StringIds": strings("name")}
-    notes = nsys_pp.summary(write_export(tmp_path / "a.sqlite", report), by=by, tables=["device"]).notes
-    assert any("in the rows of its first one" in note for note in notes) == (by != "run")
+    found = nsys_pp.summary(write_export(tmp_path / "a.sqlite", report), by=by, tables=["device"])
+    assert any("in the rows of its first one" in note for note in found.notes) == (by != "run")
 
 
 @pytest.mark.parametrize("by", [by for by in GROUPS if by != "run"])

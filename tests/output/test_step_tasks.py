@@ -215,8 +215,7 @@ def test_an_end_on_the_way_leaves_what_was_there(
     folder = None if in_place else tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         write_step_tasks(TRAINING, [(report, jobs)], folder, force=False)
-    assert dump(report) == before
-    assert [*report.parent.iterdir()] == [report]
+    assert (dump(report), [*report.parent.iterdir()]) == (before, [report])
     assert not any((tmp_path / "out").glob("*"))
 
 

@@ -61,8 +61,7 @@ def _build_input(one: Recorded) -> SimpleNamespace:
 
 def test_captures_follow_each_other_in_time_in_any_order_of_inputs() -> None:
     found = find(Recorded(start=3), Recorded(start=9, origin=900_000), Recorded(start=1), Recorded(start=5))
-    assert found.first == [2, 1, 2, 2]
-    assert found.list_reports(2) == [2, 0, 3]
+    assert (found.first, found.list_reports(2)) == ([2, 1, 2, 2], [2, 0, 3])
     assert found.step_offset == [3, 0, 0, 6]  # one number is left out between captures
     assert [found.list_reports(report) for report in (0, 1)] == [[], [1]]
     windows = [*found.list_windows([30, 90, 10, 50])]

@@ -104,8 +104,7 @@ def test_stages_against_the_order_of_ranks_are_noted() -> None:
     training = simulate_run(RUNS["1f1b"])
     backwards = roster_of(training).with_columns(rank=pl.col("rank").max() - pl.col("rank"))
     lanes, notes = build_lanes(backwards, jobs_of(training))
-    assert stages(lanes) == true_stages(training)
-    assert len(notes) == 1
+    assert (stages(lanes), len(notes)) == (true_stages(training), 1)
     assert "inferred from how many forwards GPUs run before their first backward" in notes[0]
 
 

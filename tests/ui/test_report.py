@@ -126,8 +126,7 @@ def test_both_schemes_and_a_narrow_screen(tmp_path: Path) -> None:
     ]
     found = open_source(make_source(expected_training()), tmp_path, steps, scheme="dark", width=390).values
     assert found[0] != found[5] == "rgb(255, 255, 255)"
-    assert {*found[1]} == {"dark"}
-    assert {*found[6]} == {"light"}
+    assert ({*found[1]}, {*found[6]}) == ({"dark"}, {"light"})
     assert found[2] is True
     assert found[3] == [*SECTIONS]
     assert paper.read_bytes().startswith(b"%PDF")

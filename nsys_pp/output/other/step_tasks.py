@@ -226,7 +226,7 @@ def copy_report(source: Path, target: Path) -> None:
         OSError: The disk is full.
     """
     uri = check_database(source)
-    with _explained(source):
+    with _explained(source, target):
         try:
             _back_up(uri, target)
         except sqlite3.OperationalError as error:
@@ -251,7 +251,7 @@ def add_table(path: Path, tasks: pl.DataFrame, *, copied_from: Path | None = Non
     columns = [
         f"[{name}] {'TEXT' if dtype == pl.String else 'INTEGER'}" for name, dtype in STEP_TASKS.items()
     ]
-    with _explained(copied_from or path), closing(_connect(name_uri(path, "rw"))) as connection:
+    with _explained(copied_from or path, path), closing(_connect(name_uri(path, "rw"))) as connection:
         if copied_from is not None:
             connection.execute("PRAGMA journal_mode = OFF").fetchall()
             connection.execute("PRAGMA synchronous = OFF")
@@ -280,17 +280,18 @@ def _connect(uri: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path, output: Path) -> Iterator[None]:
     """Raise a `ReportError` for errors of SQLite, and an `OSError` for those of the disk."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if result_code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        is_closed = result_code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+        if is_closed and output == path:
             raise ReportError(
                 f"cannot write into `{path}`: its file or folder is read-only", _COPY_HINT
             ) from None
-        number = disk_errno(error)
-        is_write = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_WRITE
+        number = disk_errno(error, output)
+        is_write = is_closed or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_WRITE
         if number == errno.ENOSPC or (number is not None and is_write):
             raise OSError(number, str(error)) from None
         raise explain_sqlite(path, error) from None

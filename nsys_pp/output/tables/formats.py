@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -240,23 +240,21 @@ def write_sqlite(content: Content, path: Path) -> None:
     from sqlite_utils.db import jsonify_if_needed
     from sqlite_utils.utils import OperationalError
 
-    database = sqlite_utils.Database(path, execute_plugins=False)
     try:
-        for name, frame in select_data(content).items():
-            types = frame.schema.to_python()
-            database.create_table(name, types)
-            rows: Iterator[tuple[Any, ...]] = frame.iter_rows()
-            if not _STORED.issuperset(types.values()):
-                rows = (tuple(map(jsonify_if_needed, row)) for row in rows)
-            marks = ", ".join("?" * len(types))
-            # `insert_all` of sqlite-utils takes ten times as long: 44 s for 400,000 rows of `project`
-            with database.conn:
-                database.conn.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
+        with closing(sqlite_utils.Database(path, execute_plugins=False)) as database:
+            for name, frame in select_data(content).items():
+                types = frame.schema.to_python()
+                database.create_table(name, types)
+                rows: Iterator[tuple[Any, ...]] = frame.iter_rows()
+                if not _STORED.issuperset(types.values()):
+                    rows = (tuple(map(jsonify_if_needed, row)) for row in rows)
+                marks = ", ".join("?" * len(types))
+                # `insert_all` of sqlite-utils takes ten times as long: 44 s for 400,000 rows of `project`
+                with database.conn:
+                    database.conn.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
     except (OperationalError, OverflowError) as error:
-        number = disk_errno(error) if isinstance(error, OperationalError) else None
+        number = disk_errno(error, path) if isinstance(error, OperationalError) else None
         raise OSError(number or errno.EINVAL, str(error)) from error
-    finally:
-        database.close()
 
 
 def format_tables(content: Content, *, format: str) -> str:
