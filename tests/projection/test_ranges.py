@@ -225,7 +225,7 @@ SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
     (nested, "process", True, 20_000),
     (threaded, "process", False, 10_000),
     # compares all pairs of threads, which for 200 is most of the work at any size
-    (partial(threaded, threads=50), "auto", False, 12_000),
+    pytest.param(partial(threaded, threads=50), "auto", False, 12_000, id="threaded by few"),
     (threaded, "thread", False, 10_000),
     (waiting, "process", False, 25_000),
     (waiting, "auto", False, 25_000),
