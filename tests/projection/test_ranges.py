@@ -218,7 +218,7 @@ def streamed(size: int) -> Frames:
     return report(marked, (call * 1000, call * 1000 + 500, 1), queued(size, 200, length=30_000))
 
 
-SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
+SHAPES: list[Any] = [  # report of a size, scope, per stream, size
     (enclosing, "thread", False, 20_000),
     (enclosing, "process", False, 20_000),
     (nested, "thread", False, 20_000),
