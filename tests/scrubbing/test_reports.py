@@ -55,11 +55,12 @@ def _list_results(report: Path, folder: Path) -> dict[str, object]:
         nsys_pp.merge(report, trace, detail="cpu", flows=True)
         results["trace"] = trace.read_bytes()
     with suppress(MissingDataError):
+        calls = nsys_pp.pipeline(report).tables(["host"])["host"].filter(activity="call")  # no stacks
+        results["calls"] = calls.select("cause", "name", "time_ns", "count")
+    with suppress(MissingDataError):
         results["projections"] = nsys_pp.project(report, ops="all", scope="process").ranges
     results["summary"] = nsys_pp.summary(report).tables
     results["clocks"] = nsys_pp.align(report).clocks
-    for host in nsys_pp.pipeline(report).tables(["host"]).values():  # stacks are not copied
-        results["calls"] = host.filter(activity="call").select("cause", "name", "time_ns", "count")
     return results
 
 
