@@ -53,9 +53,8 @@ def _measure_groups(score: WorldScore) -> float:
 
 def _measure_pairs(score: WorldScore) -> float:
     """Return the largest share of wrong pairs, where clocks are right."""
-    if not score.has_right_clocks:
-        return 0.0
-    return max((part.wrong / max(part.messages, 1) for part in score.pairs.values()), default=0.0)
+    pairs = score.pairs.values() if score.has_right_clocks else ()
+    return max((part.wrong / max(part.messages, 1) for part in pairs), default=0.0)
 
 
 def _measure_causes(score: WorldScore) -> float:
