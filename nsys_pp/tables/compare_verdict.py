@@ -865,7 +865,9 @@ def describe_work(comparison: Comparison) -> list[Finding]:
     total, mean = (
         comparison.changes("kernels").filter(metric=metric) for metric in (KERNEL_TOTAL, KERNEL_MEAN)
     )
-    counts = total.join(mean, on="subject").select(pl.col(run) / pl.col(f"{run}_right") for run in "ab")
+    # of all steps: the changes of both may begin in others
+    sides = ("a", "b_of_all")
+    counts = total.join(mean, on="subject").select(pl.col(run) / pl.col(f"{run}_right") for run in sides)
     a, b = map(to_float, counts.sum().row(0))
     if rows.is_empty() or not a:
         return []
@@ -910,8 +912,9 @@ def describe_kernels(comparison: Comparison) -> list[Finding]:
     findings = []
     for row in sized.filter(pl.col("is_change")).head(1).iter_rows(named=True):
         text = (
-            f"kernel `{cut_name(row['subject'])}` takes {describe_change(row['change_fraction'])} in sum:"
-            f" {format_time(row['b'])} instead of {format_time(row['a'])} per rank, {comparison.per_text}"
+            f"kernel `{cut_name(row['subject'])}` takes {describe_change(row['change_fraction'])} in sum"
+            f"{since(row)}: {format_time(row['b'])} instead of {format_time(row['a'])} per rank,"
+            f" {comparison.per_text}"
         )
         findings.append(_kernel_finding(comparison, text, row["size"], rate(row, comparison)))
     new, gone = (sized.filter(pl.col(side).is_null()) for side in ("a", "b"))
@@ -991,7 +994,8 @@ def _describe_steps(comparison: Comparison) -> Finding:
     elif comparison.is_of_captures:
         text = f"the captures take {lengths}; no steps were found, so it is unknown which changes are noise"
     elif row["is_change"] is None:
-        text = f"steps take {lengths}; a run has a single step, so it is unknown whether that is noise"
+        why = "too few of B's steps agree" if row["noise_fraction"] is not None else "a run has a single step"
+        text = f"steps take {lengths}; {why}, so it is unknown whether that is noise"
     elif is_any_change_noise(row):
         text = f"steps take {lengths}; there are so few steps that any change may be noise"
     else:

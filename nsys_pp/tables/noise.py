@@ -297,7 +297,8 @@ CHANGES = build_schema(
         "least_fraction": pl.Float64,  # likewise; smaller changes do not count
         "since_step": pl.Int64,  # first step of B with the change; null: all steps
         "is_among_peers": pl.Boolean,  # the change is relative to the other members
-        "is_change": pl.Boolean,  # null: the noise is unknown, or the member is in one run only
+        # null: the noise is unknown, the change is in too few steps, or the member is in one run only
+        "is_change": pl.Boolean,
         "a_step_count": pl.Int64,
         "b_step_count": pl.Int64,  # from `since_step` on
     },
@@ -400,7 +401,9 @@ def _test_members(
             noise=pl.Series(found.noise * least[:, 0], dtype=pl.Float64).fill_nan(None),
             since_step=pl.Series(steps[found.since]).set(pl.Series(found.since == 0), None),
             is_among_peers=pl.Series(among),
-            is_change=pl.Series(found.is_change).set(pl.Series(np.isnan(found.noise)), None),
+            is_change=pl.Series(found.is_change).set(
+                pl.Series(np.isnan(found.noise) | (found.is_beyond & ~found.is_change)), None
+            ),
         )
         .pipe(conform, _TESTED)
     )
@@ -443,6 +446,7 @@ class _Tested(NamedTuple):
     since: npt.NDArray[np.int64]
     noise: Values
     is_change: npt.NDArray[np.bool_]
+    is_beyond: npt.NDArray[np.bool_]  # it exceeds noise, perhaps in too few steps
 
 
 def _test(values_a: Values, values_b: Values, apart: Values | float = 0.0) -> _Tested:
@@ -458,8 +462,8 @@ def _test(values_a: Values, values_b: Values, apart: Values | float = 0.0) -> _T
     counts = np.sum(np.isfinite(used), axis=1)
     noise = np.maximum(limit(counts), apart)
     agreeing = np.sum(used * np.sign(change)[:, None] > 0, axis=1) / np.maximum(counts, 1)
-    is_change = (np.abs(change) > np.maximum(noise, 1.0)) & (agreeing >= _LEAST_AGREEING)
-    return _Tested(change, since, noise, is_change)
+    is_beyond = np.abs(change) > np.maximum(noise, 1.0)
+    return _Tested(change, since, noise, is_beyond & (agreeing >= _LEAST_AGREEING), is_beyond)
 
 
 def _build_limit(series_a: Values, series_b: Values) -> Callable[[npt.NDArray[np.int64]], Values]:
@@ -493,7 +497,7 @@ def _find_ends(
     series: Values, limit: Callable[[npt.NDArray[np.int64]], Values]
 ) -> tuple[Values, npt.NDArray[np.int64]]:
     """Find the change of each member, and the index of its first step; 0: all steps."""
-    change = _median_of(series, axis=1)
+    change = whole = _median_of(series, axis=1)
     best_cost = np.nansum(np.abs(series - change[:, None]), axis=1)
     since = np.zeros(len(series), np.int64)
     for first, before, after, split in _split(series, 1):
@@ -510,7 +514,10 @@ def _find_ends(
         )
         change, since = np.where(is_end, after, change), np.where(is_end, first, since)
         best_cost = np.where(is_end, cost, best_cost)
-    return change, since
+    # the median of fewer steps shows odd ones; and a run has the same ends as itself
+    is_most = series.shape[1] - since >= np.maximum(since + 1, CERTAIN_STEPS)
+    is_most &= np.abs(whole) > np.maximum(limit(np.sum(np.isfinite(series), axis=1)), 1.0)
+    return np.where(is_most, change, whole), np.where(is_most, since, 0)
 
 
 def _level(series: Values) -> Values:

@@ -63,8 +63,10 @@ def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
 
 @pytest.mark.parametrize("by", ["rank", "device", "run"])
 def test_a_row_with_the_cpu_of_several_gpus_is_told(tmp_path: Path, by: str) -> None:
-    kernels = [kernel(device, device + 1, device, deviceId=device) for device in (1, 2)]
-    report = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "StringIds": strings("name")}
+    report = {
+        "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(gpu, gpu + 1, gpu, deviceId=gpu) for gpu in (1, 2)],
+        "StringIds": strings("name"),
+    }
     found = nsys_pp.summary(write_export(tmp_path / "a.sqlite", report), by=by, tables=["device"])
     assert any("in the rows of its first one" in note for note in found.notes) == (by != "run")
 

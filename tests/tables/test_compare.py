@@ -218,9 +218,9 @@ CHANGES = {
 # options of A and B, what is named, and what the first sentence says
 FIRSTS: dict[str, tuple[tuple[str, str], list[object] | None, list[str]]] = {
     "in A itself": (
-        ("--slow-rank 5=1.25 --slow-since 14 --seed 2 --steps 8", "--seed 1 --steps 8"),
+        ("--slow-rank 5=1.25 --slow-since 13 --seed 2 --steps 8", "--seed 1 --steps 8"),
         None,
-        ["in A itself they take", "since step 14"],
+        ["in A itself they take", "since step 13"],
     ),
     # a larger step has a smaller bubble
     "other numbers of micro-batches are no change of ranks": (
@@ -252,10 +252,10 @@ def test_what_changed_is_one_finding(
 
 
 def test_a_rank_that_became_slow_has_its_step() -> None:
-    findings = compare("--seed 1 --steps 8", "--slow-rank 5=1.25 --slow-since 14 --seed 2 --steps 8")
+    findings = compare("--seed 1 --steps 8", "--slow-rank 5=1.25 --slow-since 13 --seed 2 --steps 8")
     (rank,) = (finding for finding in findings if finding.kind == "rank")
-    assert (rank.label, rank.since_step, findings[0].since_step) == ("rank 5", 14, 14)
-    assert "since step 14" in rank.text
+    assert (rank.label, rank.since_step, findings[0].since_step) == ("rank 5", 13, 13)
+    assert "since step 13" in rank.text
 
 
 def test_of_a_single_step_no_change_is_claimed() -> None:
