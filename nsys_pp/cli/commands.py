@@ -98,7 +98,9 @@ def merge(reports: tuple[str, ...], output: Path, is_opened: bool, **options: An
     start_ns, end_ns = options["start_ns"], options["end_ns"]
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise click.UsageError("`--end` must be later than `--start`")
-    if options["format"] is None and output.suffix in {*SUFFIXES, ".html", ".svg", ".png"} - {".json"}:
+    if options["format"] is None and output.suffix in {*SUFFIXES, *(f".{chart}" for chart in CHARTS)} - {
+        ".json"
+    }:
         raise click.UsageError(
             f"`{output}` has the extension of a table or a page; a trace is `.pftrace`, `.json` or `.json.gz`"
         )

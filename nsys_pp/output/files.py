@@ -174,8 +174,8 @@ def replace_folder(
         path: The folder.
         force: Replace an existing folder.
         is_ours: Checks that a folder was written by the same command; others are never replaced.
-        removal: Removes the replaced folder when it closes, after other outputs are in place. None: removed
-            at once.
+        removal: Removes the replaced folder when it closes, after other outputs are in place; until then
+            Ctrl-C waits. None: removed at once.
 
     Yields:
         The folder to write to.

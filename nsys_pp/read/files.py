@@ -47,7 +47,9 @@ def check_regular(path: Path) -> None:
 
 
 IMMUTABLE = "&immutable=1"  # at the end of a URI: no locks, no journal
-# Result codes of SQLite on file systems without locks, which are common on clusters.
+# Result codes of SQLite for a file that another program uses.
+LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+# Likewise on file systems without locks, which are common on clusters.
 NO_LOCKS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL)
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -166,9 +168,6 @@ def damaged_error(path: Path) -> ReportError:
         f"`{path}` is damaged: SQLite cannot read all of it",
         "copy it again, or export it again from the `.nsys-rep`",
     )
-
-
-LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)  # result codes of a file that another program uses
 
 
 def explain_sqlite(path: Path, error: sqlite3.Error) -> ReportError:

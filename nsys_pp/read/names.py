@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from nsys_pp.errors import escape_bytes
 from nsys_pp.frames.raw import Group
 
 
@@ -917,4 +916,5 @@ def spell(name: str) -> str:
     ('NVTX_EVENTS', 'mine')
     """
     # as bytes, as no other letters than those of ASCII are equal in two cases
-    return _SPELLINGS.get(escape_bytes(name).encode().lower().decode(), name)
+    lower = name.encode("utf-8", "surrogateescape").lower().decode("utf-8", "surrogateescape")
+    return _SPELLINGS.get(lower, name)

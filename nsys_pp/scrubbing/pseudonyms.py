@@ -60,7 +60,7 @@ class Pseudonyms(Struct, kw_only=True):
     _components: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._escaped = re.compile("|".join(map(match_json, self.secrets)) or _NOTHING.pattern)
+        self._escaped = re.compile("|".join(map(_match_json, self.secrets)) or _NOTHING.pattern)
         self._pattern = _match_words(word for word in self.words if len(word) >= _LEAST_LETTERS)
         self._any_pattern = _match_words(self.words)
 
@@ -141,10 +141,10 @@ def choose_pseudonyms(names: Identities, *, hosts: bool, users: bool, paths: boo
 _SHORT = {"\n": "n", "\t": "t", "\r": "r", "\b": "b", "\f": "f"}
 
 
-def match_json(text: str) -> str:
+def _match_json(text: str) -> str:
     r"""Return the pattern of a text as JSON may write it, with any letter escaped, also inside other JSON.
 
-    >>> [bool(re.fullmatch(match_json('"é='), text)) for text in ('\\"é=', r'\u0022\u00E9\\u003d', 'é=')]
+    >>> [bool(re.fullmatch(_match_json('"é='), text)) for text in ('\\"é=', r'\u0022\u00E9\\u003d', 'é=')]
     [True, True, False]
     """
     parts = []

@@ -317,7 +317,7 @@ _COLUMNS = (
         "verdict",
         VERDICT,
         "slower: b is larger; new, gone: only in b, only in a; unknown: the noise is unknown, or how much "
-        "was a wait",
+        "was a wait, or too few steps changed",
     ),
     Column(
         "since_step",

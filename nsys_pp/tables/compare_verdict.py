@@ -1091,7 +1091,7 @@ def _describe_rest(comparison: Comparison, findings: list[Finding], *, are_all_s
         sentences = (  # number of members, and the sentence on them
             (len(same), f"{every}{{}} changed by noise, or by less than {format_percent(limit)}"),
             (len(unmatched), "{} in one run only"),
-            (unknown, "noise of {} unknown"),
+            (unknown, "unknown whether {} changed"),
         )
         parts += [text.format(format_count(count, noun)) for count, text in sentences if count]
     text = ", ".join(parts) or "no other rank or link could be compared"

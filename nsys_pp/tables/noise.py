@@ -496,7 +496,15 @@ def _build_limit(series_a: Values, series_b: Values) -> Callable[[npt.NDArray[np
 def _find_ends(
     series: Values, limit: Callable[[npt.NDArray[np.int64]], Values]
 ) -> tuple[Values, npt.NDArray[np.int64]]:
-    """Find the change of each member, and the index of its first step; 0: all steps."""
+    """Find the change of each member, and the index of its first step; 0: all steps.
+
+    A change begins inside B if the steps before are as in A, it has most of the steps, and all together
+    changed.
+    """
+
+    def least(counts: npt.NDArray[np.int64]) -> Values:
+        return np.maximum(limit(counts), 1.0)
+
     change = whole = _median_of(series, axis=1)
     best_cost = np.nansum(np.abs(series - change[:, None]), axis=1)
     since = np.zeros(len(series), np.int64)
@@ -506,8 +514,8 @@ def _find_ends(
             np.sum(np.isfinite(part), axis=1) for part in (series[:, first:], series[:, :first])
         )
         is_end = (
-            (np.abs(after - before) > np.maximum(limit(np.minimum(counts, counts_before)), 1.0))
-            & (np.abs(before) <= np.maximum(limit(counts_before), 1.0))  # else all steps changed
+            (np.abs(after - before) > least(np.minimum(counts, counts_before)))
+            & (np.abs(before) <= least(counts_before))  # else all steps changed
             & (counts >= _LEAST_STEPS)
             & (counts_before > 0)
             & (cost < best_cost)
@@ -516,7 +524,7 @@ def _find_ends(
         best_cost = np.where(is_end, cost, best_cost)
     # the median of fewer steps shows odd ones; and a run has the same ends as itself
     is_most = series.shape[1] - since >= np.maximum(since + 1, CERTAIN_STEPS)
-    is_most &= np.abs(whole) > np.maximum(limit(np.sum(np.isfinite(series), axis=1)), 1.0)
+    is_most &= np.abs(whole) > least(np.sum(np.isfinite(series), axis=1))
     return np.where(is_most, change, whole), np.where(is_most, since, 0)
 
 
