@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 
 import polars as pl
 
@@ -90,9 +91,13 @@ def _drop_notes(raw: RawReport) -> None:
 
 
 def _warn_of_absences(raw: RawReport) -> None:
-    """Warn of columns that the export lacks, and if events have ids of names, and there are no names."""
+    """Warn of columns that the export lacks, of operations without a place, and of ids without names."""
     if raw.lost:
         warnings.warn(f"`{raw.path}` has no `{'`, `'.join(raw.lost)}`: {LOST}", stacklevel=4)
+    for table, place in product(_OPS, ("device", "stream")):
+        if count := raw[table][place].null_count():
+            noun = f"{count:,} of {raw[table].height:,} {NOTED[table]}"
+            warnings.warn(f"`{raw.path}`: {noun} have no {place}: counted on {place} 0", stacklevel=4)
     if raw["strings"]["text"].count():
         return
     unnamed = [

@@ -87,7 +87,7 @@ def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> p
         process_key=pl.col("process").fill_null(process),
         device_id=pl.col("device").fill_null(0),
         context_id="context",
-        stream_id="stream",
+        stream_id=pl.col("stream").fill_null(0),
         correlation_id="correlation",
         start_ns="start",
         end_ns="end",

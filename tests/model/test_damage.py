@@ -334,7 +334,7 @@ def test_what_matters_is_a_note(tmp_path: Path) -> None:
     path = write_export(
         tmp_path / "a.sqlite",
         {
-            "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(0, 0, 1), kernel(5, 6, 2)],
+            "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(0, 0, 1), {**kernel(5, 6, 2), "streamId": None}],
             "NVTX_EVENTS": [push_pop(0, 9), {**push_pop(0, 9), "start": None}],
             "OSRT_API": [os_call(3, 4, eventClass=28)],
         },
@@ -344,6 +344,7 @@ def test_what_matters_is_a_note(tmp_path: Path) -> None:
     assert [str(note.message).removeprefix(f"`{path}`") for note in noted] == [
         ": left out 1 of 2 NVTX events without a start",
         ": left out 1 of 2 kernels without times, as CUPTI writes what it did not measure",
+        ": 1 of 1 kernels have no stream: counted on stream 0",
         " has no table of names with text: kernels have none",
     ]
 
