@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.cli.result import escape_line, list_rows
 from nsys_pp.commands.info import ROSTER_TABLE, ReportInfo
 from nsys_pp.errors import describe_path
@@ -271,9 +272,7 @@ def _group_options(missing: pl.DataFrame) -> dict[str, list[str]]:
     traced = missing.filter(is_traced)
     values = traced["option"].str.strip_prefix(_TRACE).unique(maintain_order=True)
     grouped = {_TRACE + ",".join(values): traced["title"].to_list()} if len(values) else {}
-    for option, title in missing.filter(~is_traced).select("option", "title").rows():
-        grouped.setdefault(option, []).append(title)
-    return grouped
+    return grouped | group_pairs(missing.filter(~is_traced).select("option", "title").rows())
 
 
 def _pack(items: Iterable[str], width: int) -> list[str]:

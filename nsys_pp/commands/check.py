@@ -16,7 +16,7 @@ from nsys_pp.frames.raw import ALL_GROUPS, ROW_COUNTS, SHOW_GROUPS
 from nsys_pp.frames.report import Finding, Severity, build_findings
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_out
-from nsys_pp.model.damage import LOST
+from nsys_pp.model.damage import LOST, list_unplaced
 from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
@@ -28,6 +28,7 @@ from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_valu
 _SHOWN_COMPLAINTS = 10
 _PIECE_BYTES = 1 << 20
 _UNTRUSTED = "rows may be missing or wrong in every analysis: copy it again, or export it again"
+_UNPLACED = "sums hold; what is told of that stream or device may be of several"
 _Checked = tuple[list[Finding], pl.DataFrame]
 
 
@@ -88,6 +89,7 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
                 for kind, what, names, meaning in (
                     ("programs", "not read", raw.programs, PROGRAMS),
                     ("absent columns", "absent", raw.lost, LOST),
+                    ("operations without a place", "no place", list_unplaced(raw), _UNPLACED),
                 ):
                     if names:
                         text = f"{what}: {', '.join(names)}"

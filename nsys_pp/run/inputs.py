@@ -22,6 +22,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.arrays.names import natural_key
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.errors import (
     REPORT_IT,
     NsysPPError,
@@ -669,15 +670,16 @@ def describe_rows(counts: pl.DataFrame) -> dict[str, str]:
     Args:
         counts: `RUN_ROW_COUNTS`.
     """
-    tables: dict[str, dict[str, list[tuple[str, int]]]] = {}
-    for stage, table, _, reason, count, report in counts.filter(pl.col("table").is_in(_DRAWN)).rows():
-        name = table if stage == "report" else f"{table} ({stage})"
-        tables.setdefault(report, {}).setdefault(name, []).append((reason or "used", count))
-    return {
-        report: "; ".join(
+    tables = group_pairs(
+        ((report, table if stage == "report" else f"{table} ({stage})"), (reason or "used", count))
+        for stage, table, _, reason, count, report in counts.filter(pl.col("table").is_in(_DRAWN)).rows()
+    )
+    lines = group_pairs(
+        (
+            report,
             f"{name} {sum(count for _, count in rows)} = "
-            f"{' + '.join(f'{count} {word}' for word, count in rows)}"
-            for name, rows in of_report.items()
+            + " + ".join(f"{count} {word}" for word, count in rows),
         )
-        for report, of_report in tables.items()
-    }
+        for (report, name), rows in tables.items()
+    )
+    return {report: "; ".join(of_report) for report, of_report in lines.items()}

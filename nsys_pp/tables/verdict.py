@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 from msgspec.structs import replace
 
+from nsys_pp.arrays.search import group_pairs
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import CAUSE_WORDS, MICRO_BATCH_KINDS, NONE, Explanations, Training
@@ -644,13 +645,12 @@ def _describe_ranks(evidence: Evidence, ranks: Sequence[SlowMember], *, is_guess
     """Describe slow ranks; two or more that are all compared ranks of a machine together."""
     lanes = evidence.training.lanes
     machines, stages = (dict(lanes.select("lane", name).iter_rows()) for name in ("machine", "stage"))
-    groups: dict[str, list[SlowMember]] = {}
-    for slow in ranks:
-        others = _list_peers(evidence, [slow.member])
-        if evidence.training.batches.is_empty() or not may_be_waiting(
-            evidence, [slow.member], others, slow.steps
-        ):
-            groups.setdefault(machines[slow.member], []).append(slow)
+    groups = group_pairs(
+        (machines[slow.member], slow)
+        for slow in ranks
+        if evidence.training.batches.is_empty()
+        or not may_be_waiting(evidence, [slow.member], _list_peers(evidence, [slow.member]), slow.steps)
+    )
     their, its = ("the other ranks", "the other ranks") if is_guess else ("their peers", "its peers")
     describe = partial(_describe_slow, evidence, is_guess=is_guess)
     findings = []

@@ -344,7 +344,7 @@ def test_what_matters_is_a_note(tmp_path: Path) -> None:
     assert [str(note.message).removeprefix(f"`{path}`") for note in noted] == [
         ": left out 1 of 2 NVTX events without a start",
         ": left out 1 of 2 kernels without times, as CUPTI writes what it did not measure",
-        ": 1 of 1 kernels have no stream: counted on stream 0",
+        ": 1 of 1 kernels have no stream, and count on stream 0",
         " has no table of names with text: kernels have none",
     ]
 
