@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Unpack
+from warnings import WarningMessage
 
 import polars as pl
 
@@ -16,19 +18,17 @@ from nsys_pp.frames.raw import ALL_GROUPS, ROW_COUNTS, SHOW_GROUPS
 from nsys_pp.frames.report import Finding, Severity, build_findings
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_out
-from nsys_pp.model.damage import LOST, list_unplaced
 from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.export import is_unexported
-from nsys_pp.read.files import PROGRAMS, Integrity, check_integrity, is_scrubbed
+from nsys_pp.read.files import Integrity, check_integrity, is_scrubbed
 from nsys_pp.run.inputs import Batch, Result, collect_row_counts, unforeseen_error
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_values
 
 _SHOWN_COMPLAINTS = 10
 _PIECE_BYTES = 1 << 20
 _UNTRUSTED = "rows may be missing or wrong in every analysis: copy it again, or export it again"
-_UNPLACED = "sums hold; what is told of that stream or device may be of several"
 _Checked = tuple[list[Finding], pl.DataFrame]
 
 
@@ -77,8 +77,8 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
     findings: list[Finding] = []
     counts, need = ROW_COUNTS.to_frame(), ALL_GROUPS | SHOW_GROUPS
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # findings have the same in other words
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always", UserWarning)
             if path.is_file() and not is_part(path) and not is_unexported(path):
                 findings += _describe_integrity(check_integrity(path, time_limit_s=time_limit_s))
                 need = ALL_GROUPS if is_scrubbed(path) else need
@@ -86,19 +86,11 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
                 found, counts = _check_part(path)
             else:
                 raw = read_report(path, need=need, nsys=nsys)
-                for kind, what, names, meaning in (
-                    ("programs", "not read", raw.programs, PROGRAMS),
-                    ("absent columns", "absent", raw.lost, LOST),
-                    ("operations without a place", "no place", list_unplaced(raw), _UNPLACED),
-                ):
-                    if names:
-                        text = f"{what}: {', '.join(names)}"
-                        findings.append(Finding(severity="warning", kind=kind, text=text, meaning=meaning))
                 unnamed = count_unnamed(raw)
                 report = build_report(raw, is_last_use=True)
                 launches = match_launches(report.api_calls, report.gpu_ops)
                 found, counts = find_row_findings(report, launches, unnamed), report.row_counts
-            findings += found
+            findings += [*_list_notes(path, notes, is_damaged=bool(findings)), *found]
     except Exception as error:
         known = error if isinstance(error, NsysPPError) else unforeseen_error(path, error)
         findings.append(
@@ -110,6 +102,16 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
             )
         )
     return findings, counts
+
+
+def _list_notes(path: Path, notes: Sequence[WarningMessage], *, is_damaged: bool) -> Iterator[Finding]:
+    """List what other commands note; rows that are left out, and known damage, have findings of their own."""
+    for note in dict.fromkeys(str(note.message).removeprefix(f"`{path}`").lstrip(": ") for note in notes):
+        if "left out" not in note and not (is_damaged and note.startswith("is damaged")):
+            text, _, meaning = note.partition(": ")
+            yield Finding(
+                severity="warning", kind="note", text=text, meaning=meaning or "every command says so"
+            )
 
 
 def _check_part(path: Path) -> _Checked:

@@ -552,8 +552,8 @@ class RawReport(Struct, frozen=True, kw_only=True):
     `frames` has all keys and schemas of `SCHEMAS`; frames of other groups than `groups`, and released ones,
     are empty. `recorded` has the number of rows of every table in the export, by our name, also of tables
     that are never read. `tally` counts the rows that were read, and those that were left out. `tables` lists
-    all tables of the export, known or not; empty without group "tables". `programs` names known tables and
-    columns that are not read, as the file would make their values. `lost` names absent columns of `EXPECTED`.
+    all tables of the export, known or not; empty without group "tables". `lost` names absent columns of
+    `EXPECTED`.
     """
 
     path: Path
@@ -562,7 +562,6 @@ class RawReport(Struct, frozen=True, kw_only=True):
     recorded: Mapping[str, int]
     tally: RowTally = field(default_factory=RowTally)
     tables: tuple[ExportedTable, ...] = ()
-    programs: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
 
     def keep(self, table: str, passes: pl.Series, reason: str) -> int:

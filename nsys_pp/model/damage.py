@@ -94,8 +94,13 @@ def _warn_of_absences(raw: RawReport) -> None:
     """Warn of columns that the export lacks, of operations without a place, and of ids without names."""
     if raw.lost:
         warnings.warn(f"`{raw.path}` has no `{'`, `'.join(raw.lost)}`: {LOST}", stacklevel=4)
-    for told in list_unplaced(raw):
-        warnings.warn(f"`{raw.path}`: {told}", stacklevel=4)
+    for table, place in product(_OPS, ("device", "stream")):
+        if count := raw[table][place].null_count():
+            warnings.warn(
+                f"`{raw.path}`: {count:,} of {raw[table].height:,} {NOTED[table]} have no {place}: they count"
+                f" on {place} 0, of which gaps and overlaps may be wrong",
+                stacklevel=4,
+            )
     if raw["strings"]["text"].count():
         return
     unnamed = [
@@ -108,15 +113,6 @@ def _warn_of_absences(raw: RawReport) -> None:
         warnings.warn(
             f"`{raw.path}` has no table of names with text: {', '.join(unnamed)} have none", stacklevel=4
         )
-
-
-def list_unplaced(raw: RawReport) -> list[str]:
-    """List how many operations have no device or no stream, by the kind of operation."""
-    return [
-        f"{count:,} of {raw[table].height:,} {NOTED[table]} have no {place}, and count on {place} 0"
-        for table, place in product(_OPS, ("device", "stream"))
-        if (count := raw[table][place].null_count())
-    ]
 
 
 def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:

@@ -496,7 +496,6 @@ def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
         recorded=recorded,
         tally=tally,
         tables=tables,
-        programs=tuple(export.programs),
         lost=list_lost(sources, frames, export.programs),
     )
 

@@ -100,7 +100,7 @@ def test_a_table_on_request_has_any_case_and_is_no_view(tmp_path: Path) -> None:
         "CREATE TABLE own AS SELECT start, end, globalTid, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME",
         "CREATE VIEW syscall AS SELECT * FROM own",
     )
-    assert "not read: syscall" in nsys_pp.check(path).findings["text"].to_list()
+    assert "`syscall` not read" in nsys_pp.check(path).findings["text"].to_list()
     edit(path, "DROP VIEW syscall", "ALTER TABLE own RENAME TO syscall")
     assert nsys_pp.check(path).severity == "info"
     assert len(read_report(path, need=frozenset({"show_os"}))["activities"]) > 0

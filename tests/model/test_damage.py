@@ -344,7 +344,7 @@ def test_what_matters_is_a_note(tmp_path: Path) -> None:
     assert [str(note.message).removeprefix(f"`{path}`") for note in noted] == [
         ": left out 1 of 2 NVTX events without a start",
         ": left out 1 of 2 kernels without times, as CUPTI writes what it did not measure",
-        ": 1 of 1 kernels have no stream, and count on stream 0",
+        ": 1 of 1 kernels have no stream: they count on stream 0, of which gaps and overlaps may be wrong",
         " has no table of names with text: kernels have none",
     ]
 
@@ -355,7 +355,7 @@ def test_a_column_that_nsys_always_writes_is_missed(tmp_path: Path, column: str)
     edit(path, f'ALTER TABLE NVTX_EVENTS DROP COLUMN "{column}"')
     with pytest.warns(UserWarning, match=rf"has no `NVTX_EVENTS.{column}`: nsys always"):
         build_report(read_report(path))
-    assert f"absent: NVTX_EVENTS.{column}" in nsys_pp.check(path).findings["text"].to_list()
+    assert f"has no `NVTX_EVENTS.{column}`" in nsys_pp.check(path).findings["text"].to_list()
 
 
 def test_missing_rows_are_counted_by_their_numbers(tmp_path: Path) -> None:
