@@ -52,8 +52,6 @@ KINDS = (
 
 @dataclass(slots=True)
 class _Range:
-    """Range that is pushed and popped."""
-
     name: str
 
     def __enter__(self) -> None:
@@ -85,8 +83,6 @@ class _Step:
 
 @dataclass(slots=True)
 class _State:
-    """State of this process."""
-
     plan: _Plan | None = None
     counts: dict[tuple[str, int | None], int] = field(
         default_factory=dict
@@ -95,8 +91,6 @@ class _State:
 
 @dataclass(slots=True)
 class _Plan:
-    """Steps to record, and the state of the capture."""
-
     start: int
     stop: int
     exit_after: bool

@@ -24,7 +24,7 @@ _REASONS = {
     errno.EACCES: ("permission denied", "write elsewhere"),
     errno.EPERM: ("permission denied", "write elsewhere"),
     errno.EROFS: ("the file system is read-only", "write elsewhere"),
-    errno.ENOENT: ("its folder does not exist", "make the folder first"),
+    errno.ENOENT: ("its folder does not exist, or that of the file it links to", "make the folder first"),
     errno.ENOTDIR: ("its folder is a file", "write elsewhere"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
     errno.EEXIST: ("it exists, and is no folder", "choose another name"),

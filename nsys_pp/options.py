@@ -466,7 +466,8 @@ OPTIONS = (
         "--device",
         SELECTION,
         "merge pipeline",
-        "Include only these GPUs (index per machine, as in nvidia-smi).",
+        "Include only these GPUs (index per machine, as in nvidia-smi); `pipeline`: with `--format paddle`"
+        " alone.",
         type=parse_numbers,
         metavar="N,...",
         is_forwarded=True,

@@ -284,8 +284,6 @@ class _Instances(Struct, frozen=True):
 
 
 class _Ops(Struct, frozen=True):
-    """Operations with a known call."""
-
     row: Int64s  # of `GPU_OPS`
     call: Int64s  # row of `API_CALLS`
     duration: Int64s

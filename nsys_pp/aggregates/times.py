@@ -476,8 +476,6 @@ def find_idle(
 
 
 class _Ops(Struct, frozen=True):
-    """Operations of one device."""
-
     context: Int64s
     stream: Int64s
     start: Int64s
@@ -486,8 +484,6 @@ class _Ops(Struct, frozen=True):
 
 
 class _Gaps(Struct, frozen=True):
-    """Gaps of one device, any order."""
-
     stream: Int64s  # `NEVER`: of the device as a whole
     cause: Int64s  # code of `IDLE_CAUSE`
     start: Int64s

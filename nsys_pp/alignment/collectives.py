@@ -105,7 +105,6 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
 
 
 def _split_by_domain(events: Events, domain_count: int, rows: Int64s) -> list[Int64s]:
-    """List the rows of each domain, of these rows."""
     return [rows[own] for own in list_groups(events.domain[rows], domain_count)]
 
 

@@ -278,7 +278,6 @@ def _round_values(values: Int64s) -> Int64s:
 
 
 def _sum_rows(values: npt.NDArray[np.generic], row: Int64s, row_count: int) -> npt.NDArray[np.generic]:
-    """Add up the values of each row, in the type of the values."""
     sums = np.zeros(row_count, dtype=values.dtype)
     np.add.at(sums, row, values)
     return sums

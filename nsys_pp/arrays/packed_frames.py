@@ -139,7 +139,6 @@ def _unpack_column(columns: Sequence[_Column], sizes: Sequence[int], name: str, 
 
 
 def _read_valid(bits: bytes, rows: int) -> Bools:
-    """Return the mask of the rows that are not null."""
     if len(bits) != -(-rows // 8):
         raise ValueError("a mask has another length than its frame")
     return np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=rows).view(np.bool_)

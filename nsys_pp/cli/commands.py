@@ -583,8 +583,7 @@ def compare(
     page = None if output in (None, STANDARD_OUTPUT) else output
     if page is not None and page.suffix not in (".html", ".htm"):
         raise click.UsageError(
-            f"the page is HTML, so `{page}` must end in .html; `--format markdown > {quote_argument(page)}`"
-            " writes the tables"
+            f"the page is HTML, so `{page}` must end in .html; tables go to standard output"
         )
     rows = _take_rows(options)
     compared = run_with_progress(nsys_pp.compare, a, b, output=page, **options)

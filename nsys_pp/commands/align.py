@@ -57,7 +57,6 @@ def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
 
 
 def _read_input(path: Path, *, nsys: str | None, checks_frames: bool) -> Input:
-    """Read the identity and anchors of a part or a report."""
     if is_part(path):
         return read_part_input(path, checks_frames=checks_frames)
     return survey_report(path, PartOptions(), nsys=nsys)

@@ -89,7 +89,6 @@ def _copy(source: Path, folder: Path) -> None:
 
 
 def _find_folder(nsys: str | None) -> Path:
-    """Find the folder of an nsys that its own recipes lie in."""
     named = nsys or os.environ.get("NSYS_PP_NSYS") or "nsys"
     found = named if os.path.isdir(named) else shutil.which(named)
     hint = "give the folder that Nsight Systems is installed in by `--nsys`, or any other by `--to`"

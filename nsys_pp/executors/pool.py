@@ -77,8 +77,6 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
 
 
 class _Pool(Struct):
-    """Running processes and the items that are left."""
-
     work: bytes  # the function and the second arguments, which each process receives when it starts
     items: Sequence[Path]
     waiting: deque[int]

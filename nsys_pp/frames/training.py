@@ -113,7 +113,7 @@ GAPS = build_schema(
         # activity, descending time. A gap without a known activity has one row.
         "process_key": pl.Int64,
         "device_id": pl.Int32,
-        "step": pl.Int64,  # of the segment after it; null outside all steps
+        "step": pl.Int64,  # of the segment after it, or of the last one; null outside all steps
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "launch_ns": pl.Int64,  # start of the call that launched the kernel after it; null where unknown

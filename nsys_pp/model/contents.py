@@ -574,6 +574,13 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> Iterator[str]:
             f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no "
             "range is projected onto them"
         )
+    without, launching = _count_launches(report.api_calls, launches, KERNEL_LAUNCH)
+    # kernels of graphs are launched by no call of their own
+    if without > QUIET_SHARE * launching and not is_named(report.api_calls["name"], GRAPH_LAUNCH).any():
+        yield (
+            f"{without:,} of {launching:,} CUDA calls in {REPORT} that launch kernels have no kernel: sums"
+            " are too small, and gaps may be none"
+        )
 
 
 def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:

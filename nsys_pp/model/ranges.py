@@ -129,7 +129,6 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
 
 
 def _add_nulls(events: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.DataFrame:
-    """Add a column of nulls, which needs no memory."""
     return events.hstack([build_nulls(name, dtype, events.height)])
 
 

@@ -287,8 +287,6 @@ def open_output(path: Path) -> Iterator[io.BufferedWriter[_RecordingFile]]:
 
 
 class _RecordingFile(io.RawIOBase):
-    """A file that keeps the error of a failed write."""
-
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
         self.error_of_write: OSError | None = None

@@ -453,7 +453,6 @@ def project_onto_targets(
 
 
 def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:
-    """Find the operations inside ranges among the launches `[begin, stop)`."""
     order, ops_before = order_by_number(calls_inside.position[begin:stop], calls_inside.call_count)
     launch = order + begin
     first, last = ops_before[calls_inside.segment_first], ops_before[calls_inside.segment_last]

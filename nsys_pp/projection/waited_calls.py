@@ -59,8 +59,6 @@ class Waited(Struct, frozen=True, kw_only=True):
 
 
 class _Calls(Struct, frozen=True, kw_only=True):
-    """Calls of one thread, by start and end."""
-
     rows: Int64s  # of API_CALLS
     start: Int64s
     end: Int64s
@@ -74,8 +72,6 @@ class _Events(Struct, frozen=True, kw_only=True):
 
 
 class _Pair(Struct, frozen=True, kw_only=True):
-    """Relation of a thread to a worker."""
-
     rows: Int64s  # calls of the worker in gaps of the thread: rows of API_CALLS
     is_possible: bool  # nothing shows that both work side by side
     has_evidence: bool  # the thread's events avoid the worker's calls

@@ -240,7 +240,6 @@ def _read_table(
 
 
 def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
-    """Read a part of a table; errors name the file."""
     check_regular(file)
     try:
         return read(file)

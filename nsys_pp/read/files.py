@@ -311,8 +311,15 @@ def connect_plainly(path: Path) -> sqlite3.Connection:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most_value_bytes(find_state(path)[0]))
     for setting in SETTINGS:
         connection.execute(setting)
-    for (name,) in connection.execute(HIDING):
-        raise explain_sqlite(path, hiding_error(name))
+    limit_steps(connection, path)
+    try:
+        for (name,) in connection.execute(HIDING):
+            raise explain_sqlite(path, hiding_error(name))
+    except sqlite3.OperationalError as error:
+        if result_code(error) == sqlite3.SQLITE_INTERRUPT:
+            raise explain_sqlite(path, error) from None
+        raise
+    connection.set_progress_handler(None, 0)
     return connection
 
 
@@ -352,6 +359,7 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
     stopped = ""
     try:
         with closing(connect_plainly(path)) as connection:
+            connection.set_progress_handler(lambda: 0, STEPS)  # that looks at the interrupt
             programs = [name for (name,) in connection.execute(FIND_PROGRAMS)]
             checks = [f"integrity_check({_MOST_COMPLAINTS})"]
             if programs:
@@ -361,7 +369,6 @@ def check_integrity(path: Path, *, time_limit_s: float) -> Integrity:
                 words = "programs of the file" + ", or named like numbers" * bool(numbers)
                 stopped = f"short of {', '.join(programs + numbers)} ({words})"
                 checks = [f"quick_check({quote_name(name)})" for name in names if name not in numbers]
-            connection.set_progress_handler(lambda: 0, STEPS)  # that looks at the interrupt
             timer = Timer(min(time_limit_s, TIMEOUT_MAX), connection.interrupt)
             timer.daemon = True
             timer.start()

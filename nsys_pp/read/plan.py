@@ -194,15 +194,20 @@ def drop_refused(source: Source, frame: pl.DataFrame) -> tuple[pl.DataFrame, lis
     Returns:
         The other rows, and what was refused.
     """
-    refused = []
+    refused, schema = [], SCHEMAS[source.table.frame]
     for ours, column in source.table.columns.items():
+        is_number = ours in frame.columns and frame[ours].dtype.is_integer() and column.words is None
+        if is_number and schema[ours] in (pl.Int32, pl.UInt32):
+            values = frame[ours].drop_nulls()
+            if count := values.cast(schema[ours], strict=False).null_count():
+                refused.append(Refused(f"with too large a number in `{source.columns[ours]}`", count, False))
         flag = f"{ours}_refused"
         if flag not in frame.columns or not (count := int(frame[flag].sum())):
             continue
         is_drawn = ours not in (*TIMES, *REQUIRED.get(source.table.frame, ())) and bool(
             {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
         )
-        kind = "text" if SCHEMAS[source.table.frame][ours] == pl.String else "whole number"
+        kind = "text" if schema[ours] == pl.String else "whole number"
         refused.append(Refused(f"with no {kind} in `{source.columns[ours]}`", count, not is_drawn))
         if not is_drawn:
             frame = frame.filter(pl.col(flag) == 0)
@@ -289,7 +294,6 @@ def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Ser
 def _translate(
     values: pl.Series, column: Column, words: Mapping[int, str | int], dtype: pl.DataType
 ) -> pl.Series:
-    """Translate the small numbers of an enumeration to words."""
     numbers, last = values.cast(pl.Int64, strict=False), max(words)
     by_number = _list_words(tuple(words.items()), dtype)
     index = numbers.set((numbers < 0) | (numbers > last), None)

@@ -89,8 +89,6 @@ class Rows(Struct, frozen=True):
 
 
 class _Column(ctypes.Structure):
-    """`Column` of `sqlite.c`."""
-
     _fields_ = (
         ("kind", ctypes.c_int64),
         ("values", ctypes.c_void_p),
@@ -258,7 +256,6 @@ def _build_numbers(
 
 
 def _decode_texts(column: _Column, codes: np.typing.NDArray[np.uint32]) -> pl.Series:
-    """Return the text of each code; null for 0."""
     data = ctypes.string_at(column.bytes, column.size)
     ends = np.frombuffer(ctypes.string_at(column.ends, 8 * column.count), np.int64)
     cuts = pairwise([0, *ends.tolist()])
@@ -585,7 +582,6 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
 
 
 def _find_last_rows(connection: Connection, names: Sequence[str]) -> dict[str, int]:
-    """Find the last row id of each table that has row ids."""
     if not names:
         return {}
     columns = (f"(SELECT coalesce(max({ROW_ID}), 0) FROM {quote_name(name)})" for name in names)
@@ -601,8 +597,6 @@ def _find_last_rows(connection: Connection, names: Sequence[str]) -> dict[str, i
 
 
 class _Read(Struct, frozen=True):
-    """Rows of a table."""
-
     rows: pl.DataFrame  # from `shape_rows`
     refused: list[Refused]
     is_sound: bool  # all values are of their types, and rows are in order of their ids

@@ -242,8 +242,6 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 class _Facts(NamedTuple):
-    """Facts about the machine of one or several reports."""
-
     reports: tuple[int, ...]
     paths: tuple[Path, ...]
     hostnames: frozenset[str]

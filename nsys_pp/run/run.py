@@ -602,18 +602,19 @@ def find_training(
     }
     pauses = _list_pauses(inputs, clocks, captures, lanes)
     coverage = measure_coverage(lanes, by_lane["steps"], by_lane["compute_segments"], pauses)
-    if steps is not None:
+    jobs, unknown = resolve_jobs(lanes, run_steps, by_lane["jobs"], schedule_name=schedule)
+    transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], steps=run_steps, jobs=jobs)
+    if steps is not None:  # all steps together show the peers of messages
         coverage = coverage.clear()  # what chosen steps leave out is no fact of the run
         is_selected = select_steps(run_steps, steps)
-        run_steps = run_steps.filter(is_selected)
+        run_steps, transfers = run_steps.filter(is_selected), transfers.filter(is_selected)
         by_lane |= {
             name: frame.filter(is_selected) for name, frame in by_lane.items() if "step" in frame.columns
         }
-    jobs, unknown = resolve_jobs(lanes, run_steps, by_lane["jobs"], schedule_name=schedule)
+        jobs, unknown = resolve_jobs(lanes, run_steps, by_lane["jobs"], schedule_name=schedule)
     if lanes.height == 1:  # its order is that of one stage, and nothing depends on it
         unknown.clear()
     jobs = captures.restore_ids(jobs)
-    transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], steps=run_steps, jobs=jobs)
     if numbered.is_inferred:
         jobs = jobs.with_columns(is_inferred=pl.col("is_inferred") | pl.col("range_id").is_null())
         unknown.append(

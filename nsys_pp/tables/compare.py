@@ -168,8 +168,14 @@ SUBJECTS = tuple(
 )
 
 
+def _common_steps(evidence: Evidence) -> pl.DataFrame:
+    """Select whole steps of as many lanes as any: where one is missing, a mean is of other work."""
+    lane_count = pl.len().over("step")
+    return evidence.whole_steps.filter(lane_count == lane_count.max())
+
+
 def _whole_kernels(evidence: Evidence, kernels: pl.DataFrame) -> pl.DataFrame:
-    lanes = evidence.whole_steps.select("lane", "step", lane_count=pl.len().over("step"))
+    lanes = _common_steps(evidence).select("lane", "step", lane_count=pl.len().over("step"))
     return kernels.join(lanes, on=["lane", "step"])
 
 
@@ -212,7 +218,7 @@ _SAMPLERS: Mapping[str, Callable[[Evidence], pl.DataFrame]] = {
     "steps": _sample_steps,
     # of a step and its causes, as shares of the time of lanes and as times per lane
     "bubbles": lambda evidence: _shares(
-        evidence.whole_steps.with_columns(stage=pl.lit(None, pl.Int64)), ("bubble", *BUBBLE_CAUSES)
+        _common_steps(evidence).with_columns(stage=pl.lit(None, pl.Int64)), ("bubble", *BUBBLE_CAUSES)
     ),
     "stages": _sample_stages,
     "ranks": _sample_ranks,

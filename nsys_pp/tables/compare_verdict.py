@@ -780,7 +780,7 @@ def describe_bubble(comparison: Comparison, earlier: Sequence[Finding] = ()) -> 
         Finding(
             kind="bubble",
             text=text,
-            confidence=rate(row, comparison),
+            confidence=_rate_sum(row, comparison),
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=comparison.share(gain_ns),
@@ -895,7 +895,7 @@ def describe_work(comparison: Comparison) -> list[Finding]:
         f" {format_time(row['b'])} instead of {format_time(row['a'])} per rank, {comparison.per_text}"
         f"{more}"
     )
-    return [_kernel_finding(comparison, text, abs(row["b"] - row["a"]), rate(row, comparison))]
+    return [_kernel_finding(comparison, text, abs(row["b"] - row["a"]), _rate_sum(row, comparison))]
 
 
 def describe_kernels(comparison: Comparison) -> list[Finding]:
@@ -909,14 +909,15 @@ def describe_kernels(comparison: Comparison) -> list[Finding]:
         .filter(pl.col("size") >= LEAST_SHARE * comparison.step_ns)
         .sort("size", descending=True)
     )
-    findings = []
+    findings, others = [], changes.filter("is_change").height - 1
+    more = f"; {format_count(others, 'other kernel')} changed, too" if others > 0 else ""
     for row in sized.filter(pl.col("is_change")).head(1).iter_rows(named=True):
         text = (
             f"kernel `{cut_name(row['subject'])}` takes {describe_change(row['change_fraction'])} in sum"
             f"{since(row)}: {format_time(row['b'])} instead of {format_time(row['a'])} per rank,"
-            f" {comparison.per_text}"
+            f" {comparison.per_text}{more}"
         )
-        findings.append(_kernel_finding(comparison, text, row["size"], rate(row, comparison)))
+        findings.append(_kernel_finding(comparison, text, row["size"], _rate_sum(row, comparison)))
     new, gone = (sized.filter(pl.col(side).is_null()) for side in ("a", "b"))
     parts = [
         f"only {run} runs {join_names([f'`{cut_name(name)}`' for name in rows['subject']])}"
@@ -928,6 +929,12 @@ def describe_kernels(comparison: Comparison) -> list[Finding]:
         size = max(to_float(new["size"].sum()), to_float(gone["size"].sum()))
         findings.append(_kernel_finding(comparison, "other kernels: " + ", ".join(parts), size, "certain"))
     return findings
+
+
+def _rate_sum(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
+    """Rate a change per rank, which other ranks may explain."""
+    ranks = comparison.changes("ranks")
+    return rate(row, comparison) if ranks["a"].count() == ranks["b"].count() else "guess"
 
 
 def _kernel_finding(comparison: Comparison, text: str, size: float, confidence: str) -> Finding:
@@ -1095,7 +1102,8 @@ def _describe_rest(comparison: Comparison, findings: list[Finding], *, are_all_s
         )
         parts += [text.format(format_count(count, noun)) for count, text in sentences if count]
     text = ", ".join(parts) or "no other rank or link could be compared"
-    lead = "no other change beyond noise" if are_all_shown else "more changes in the tables"
+    lead = "no other change of ranks, bubble or links beyond noise"
+    lead = lead if are_all_shown else "more changes in the tables"
     if not findings:
         lead = "no change of ranks, bubble, links or kernels beyond noise"
     elif not comparison.knows_noise_of_runs:

@@ -8,7 +8,7 @@ from functools import partial
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.clock import describe_groups
+from nsys_pp.frames.clock import describe_groups, number_comparable
 from nsys_pp.frames.roster import GIVEN_LAYOUT
 from nsys_pp.frames.training import (
     BUBBLE_CAUSES,
@@ -205,8 +205,6 @@ _MOST_SINGLE = 3  # stalls that are named one by one
 
 
 class _Stall(Struct, frozen=True, kw_only=True):
-    """Late launches of a rank in a step."""
-
     lane: int
     step: int
     cause: str
@@ -404,7 +402,7 @@ _LONG_GAP = 0.25  # of the idle time
 def find_idle_time(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find idle time of GPUs."""
     if evidence.has_passes and evidence.covers_compute:
-        return _find_host_bound(evidence)
+        return [*_find_host_bound(evidence), *_find_ends(evidence)]
     if len(evidence.training.batches):
         return _find_gaps_of_batches(evidence)
     return _find_idle(evidence)
@@ -464,6 +462,39 @@ def _hasten(lanes: Sequence[int], others: Sequence[int], cause: str, run: WhatIf
     return (
         run.heal_time(lanes, others, work=work) if others else run.scale(dict.fromkeys(lanes, 0.0), work=work)
     )
+
+
+def _find_ends(evidence: Evidence) -> list[Finding]:
+    """Find the time in which steps go on, and no GPU has work left: of a usual step, as for other causes."""
+    ends = evidence.training.steps.select("lane", "step", "end_ns")
+    last_ns = pl.col("end_ns") - pl.col("idle_ns")
+    times = (
+        evidence.lane_steps.join(ends, on=["lane", "step"])
+        .group_by("step")
+        .agg(time_ns=(pl.col("end_ns").min() - last_ns.max()).clip(0))["time_ns"]
+    )
+    lanes, value_ns = evidence.training.lanes, min(to_float(times.mean()), to_float(times.median()))
+    if evidence.share(value_ns) < LEAST_SHARE or number_comparable(lanes).n_unique() > 1:
+        return []
+    subject, their = ("the GPU has", "its") if lanes.height == 1 else ("GPUs have", "their")
+    others = ", or ranks without a report," if describe_missing(evidence, ()) else ""
+    text = (
+        f"{subject} no work left {format_share(evidence.share(value_ns))} of a step, from {their} last"
+        f" operation to the end of the step: the hosts{others} are the limit"
+        f" ({format_time(value_ns)} of {format_time(evidence.step_ns)})"
+    )
+    return [
+        Finding(
+            kind="idle",
+            text=text,
+            confidence="certain",
+            subject="run",
+            gain_ns=value_ns,
+            gain_fraction=evidence.share(value_ns),
+            value_ns=value_ns,
+            sample_count=evidence.lane_steps.height,
+        )
+    ]
 
 
 def _find_gaps_of_batches(evidence: Evidence) -> list[Finding]:
@@ -542,8 +573,9 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
 def describe_window(evidence: Evidence) -> str:
     """Describe the time that a sentence about the capture is of: of each GPU, or of each of several."""
     of_lane = evidence.training.coverage.group_by("lane").agg(pl.col("time_ns").sum())["time_ns"]
+    times = dict.fromkeys(format_time(to_float(time)) for time in (of_lane.min(), of_lane.max()))
     each = " on each GPU" if len(of_lane) > 1 else ""
-    return f"{format_time(to_float(of_lane.mean()))} from the first to the last GPU operation{each}"
+    return f"{' to '.join(times)} from the first to the last GPU operation{each}"
 
 
 def _describe_longest(evidence: Evidence, idle_ns: float) -> str:
@@ -768,7 +800,8 @@ def describe_missing(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fin
     """Describe the missing ranks; runs without any, or with lanes of unknown rank, have no such finding."""
     missing = evidence.missing_ranks
     training = evidence.training
-    if not missing and training.lanes.height == 1 and training.kernels["is_communication"].any():
+    is_alone = training.lanes.height == 1 and training.lanes["run_size"].item() != 1
+    if not missing and is_alone and training.kernels["is_communication"].any():
         return [
             Finding(
                 kind="missing",

@@ -72,7 +72,6 @@ def _cell_column(side: str) -> Column:
 
 
 def _decimals(value: pl.Expr) -> pl.Expr:
-    """Format a number with two decimals; null as "-"."""
     hundredths = (value * 100).round().cast(pl.Int64)
     text = pl.concat_str(
         (hundredths // 100).cast(pl.String), pl.lit("."), (hundredths % 100).cast(pl.String).str.zfill(2)

@@ -52,8 +52,6 @@ def _parse(option: str, text: str) -> _Asked:
 
 
 class _Run:
-    """A run, and changes of what it names."""
-
     def __init__(self, run: WhatIf) -> None:
         self.run = run
         # lanes that ran in steps
@@ -352,8 +350,6 @@ _Row = tuple[float, float, float, float, float, str]
 
 
 class _Orders:
-    """Other orders of the jobs that a question names."""
-
     def __init__(self, run: WhatIf, question: Question) -> None:
         self.run, self.asked, self.planner = run, dict[str, Order](), Planner(run, run.unchanged)
         self.error = abs(self.planner.recorded_ns / run.measured_ns - 1)

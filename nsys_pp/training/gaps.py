@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import (
     NEVER,
@@ -16,14 +17,23 @@ from nsys_pp.arrays.columns import (
     gather,
     has_value,
     index_rows,
+    join_rows,
     keep_rows,
     numbers,
     pack,
+    select_rows,
 )
 from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.launch_calls import gather_calls
 from nsys_pp.arrays.names import list_names
-from nsys_pp.arrays.search import expand_windows, find_last, find_pairs, number_keys, sort_rows
+from nsys_pp.arrays.search import (
+    expand_windows,
+    find_last,
+    find_pairs,
+    number_keys,
+    running_maximum,
+    sort_rows,
+)
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import NAME, build_schema, conform
 from nsys_pp.frames.training import GAPS
@@ -70,7 +80,6 @@ def find_activities(intervals: pl.DataFrame, items: pl.DataFrame) -> pl.DataFram
 
 
 def _sum_names(interval: Int64s, row: Int64s, times: Int64s, names: pl.Series) -> pl.DataFrame:
-    """Sum times by interval and name (`ACTIVITIES`); `row`: of each time, in the names."""
     first_of, name = find_distinct(numbers(names, null=-1)[row])
     first, number = number_keys(pack(interval, name))
     sums = np.zeros(len(first), dtype=np.int64)
@@ -131,9 +140,10 @@ def find_longest_gaps(
     ranges: pl.DataFrame,
     os_calls: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Find the longest gaps before compute segments: after the one before, or the first operation.
+    """Find the longest gaps before compute segments, after the one before, or the first operation.
 
-    Each has the activities of the thread that launched the next kernel.
+    Also those after the last segment, until the last operation has ended. Each of the others has the
+    activities of the thread that launched the next kernel.
 
     Args:
         segments: Compute segments.
@@ -146,6 +156,13 @@ def find_longest_gaps(
         gap the 3 longest activities of each kind.
     """
     devices, api_calls = ops.devices, ops.api_calls
+    last = np.flatnonzero(np.diff(segments.group, append=-1))
+    rest = replace(
+        select_rows(segments, last),
+        start=ops.limits[1][segments.group[last]],
+        previous_end=running_maximum(segments.group, segments.end)[last],
+    )
+    segments = join_rows(segments, rest)
     since = np.maximum(segments.previous_end, ops.limits[0][segments.group])
     row = _select(segments, since)
     keys = (numbers(devices[name])[segments.group[row]] for name in ("process_key", "device_id"))

@@ -181,7 +181,6 @@ def find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s,
 def _list_work(
     ids: Mapping[str, Int64s], kind: pl.Series, kinds: Mapping[str, str], *, stride: int, last: int
 ) -> _Work:
-    """List the nodes of several kinds; `kinds` maps each kind to the prefix of its ids."""
     nodes = [np.flatnonzero(is_own) for is_own in are_among(kind, *([name] for name in kinds))]
     virtual, number = (
         np.concatenate(

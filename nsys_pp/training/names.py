@@ -253,7 +253,6 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _read_rules(content: Mapping[str, Any], table: str, path: Path) -> tuple[Rule, ...]:
-    """Read the `[[job]]` or `[[step]]` tables of a file."""
     entries = content.get(table, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise NsysPPError(f"`{path}`: `{table}` is not a list of rules", f"begin each with `[[{table}]]`")

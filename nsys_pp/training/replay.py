@@ -392,8 +392,6 @@ def _keep_inside(
 
 
 class _Met(Struct, frozen=True):
-    """Kernels that ended in pieces."""
-
     by_end: Int64s  # rows of the kernels, by lane and end
     ends: Int64s  # their places
     first: Int64s  # index in these of the first kernel that ended in each piece

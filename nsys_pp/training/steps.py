@@ -567,8 +567,6 @@ class Launches(Struct, frozen=True, kw_only=True):
 
 
 class _Cut(Struct, frozen=True, kw_only=True):
-    """Launches cut at the occurrences of an anchor."""
-
     begin: Int64s  # positions of the anchor
     usual: Int64s  # by index of the name: launches per segment, the median
     is_constant: Bools  # by index of the name: most segments have the usual count

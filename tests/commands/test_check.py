@@ -27,8 +27,7 @@ def _kinds(path: Path, severity: str) -> dict[str, int]:
 
 def test_a_whole_report_has_no_warning() -> None:
     result = nsys_pp.check(RANK0)
-    assert result.findings.schema == FINDINGS
-    assert result.severity == "info"
+    assert (result.findings.schema, result.severity) == (FINDINGS, "info")
     assert result.findings.filter(pl.col("severity") != "info").is_empty()
     with pytest.raises(nsys_pp.OptionError):
         nsys_pp.check(RANK0, time_limit_s=-1)

@@ -351,10 +351,10 @@ def test_the_longest_gaps_are_those_of_the_kernels(unmarked: Path) -> None:
         "SELECT k.start, k.end FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName"
         " WHERE s.value NOT LIKE 'nccl%' ORDER BY k.start",
     )
-    tables = [f"SELECT start FROM CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET")]
-    ((until,),) = select(unmarked, f"SELECT min(start) FROM ({' UNION ALL '.join(tables)})")
+    tables = [f"SELECT start, end FROM CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET")]
+    ((until, last),) = select(unmarked, f"SELECT min(start), max(end) FROM ({' UNION ALL '.join(tables)})")
     lengths = []
-    for number, (start, end) in enumerate(spans):
+    for number, (start, end) in enumerate([*spans, (last, last)]):
         if start - until > 2_000 * (number > 0):
             lengths.append(start - until)
         until = max(until, end)

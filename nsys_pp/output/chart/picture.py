@@ -398,7 +398,6 @@ def format_time(ns: int, step: int) -> str:
 
 
 def _measure(text: str, size: float) -> float:
-    """Estimate the width of a text from above, in pixels."""
     return size * sum(map(_measure_character, text))
 
 

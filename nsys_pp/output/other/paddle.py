@@ -205,7 +205,6 @@ def _write(
     base_ns: int,
     other: Mapping[str, Any],
 ) -> None:
-    """Write one file; `threads` are the texts or numbers of the rows."""
     with open_output(target) as stream:
         stream.write(b'{"traceEvents": [\n')
         separator = b""

@@ -479,8 +479,6 @@ class Sink(Protocol):
 
 
 class _Field(Struct, frozen=True):
-    """A field of the events of a batch."""
-
     number: int
     values: Array
     present: Bools | None = None  # mask of the values that are not null; None: all of them
