@@ -982,7 +982,7 @@ OPTIONS = (
         LOGGING,
         _LOGGING,
         "Write exit status, inputs, outputs, skipped inputs, notes, counts of rows and timings to this "
-        "file; an existing file is replaced.",
+        "file, which is new, empty, or of an earlier `--result`.",
         type=Path,
         metavar="FILE.json",
         is_folder=False,

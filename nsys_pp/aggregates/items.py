@@ -293,7 +293,6 @@ class _Ops(Struct, frozen=True):
 
 
 def _list_instances(ranges: pl.DataFrame, range_id: Int64s) -> _Instances:
-    """List the ranges that are operators and end on their thread; `range_id`: of the operators."""
     named = find_rows(range_id, numbers(ranges["range_id"]))
     row = np.flatnonzero((named >= 0) & ~has_value(ranges["end_thread_key"]))
     thread, start, end = (numbers(ranges[name])[row] for name in _CALL)

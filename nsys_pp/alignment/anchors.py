@@ -73,7 +73,6 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
 
 
 def _name_kinds(is_message: Bools, columns: Sequence[pl.Series]) -> list[pl.Series]:
-    """Name the kind and the channel of anchors by other columns of `ANCHORS`."""
     kind = np.full(len(is_message), _COLLECTIVE)
     by_name = {column.name: column for column in columns}
     direction = whole_numbers(by_name["direction"])[is_message]

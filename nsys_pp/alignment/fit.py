@@ -97,7 +97,6 @@ class Equations(Struct, kw_only=True):
 
     @property
     def _column(self) -> Int64s:
-        """Unknown of the drift of each observation."""
         return len(self.machine) + self.machine[self.observed.clock]
 
     def find_gradient(self, theta: Floats) -> Floats:

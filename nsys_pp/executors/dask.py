@@ -206,7 +206,6 @@ def _describe_worker(item: str, folder: str) -> tuple[tuple[str, int], bool, boo
 
 
 def _as_finished(client: Any, futures: Iterable[Any], scheduler: str) -> Iterator[Any]:
-    """Yield futures as they finish, fail or are lost."""
     finished: SimpleQueue[Any] = SimpleQueue()
     waiting = list(futures)
     for future in waiting:

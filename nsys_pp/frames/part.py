@@ -22,8 +22,8 @@ from nsys_pp.frames.training import CAUSE, HOST_ACTIVITY, PART_MPI_MESSAGES, REP
 
 # Place of the name of the report in a sentence.
 REPORT = "{report}"
-# Begin of the sentences with a message of nsys on lost events.
-LOSS = f"nsys says of {REPORT}: "
+# Begins of the sentences on lost events: with a message of nsys, and with the number of missing kernels.
+LOSS, NO_KERNEL = f"nsys says of {REPORT}: ", f"kernels of {REPORT} are missing: "
 
 METRIC_WINDOWS = build_schema(
     {  # one row per window, by GPU and metric, then time_ns; a value is valid until the next row

@@ -531,7 +531,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 class Loss(Struct, frozen=True, kw_only=True):
-    """A message of nsys that events of a report were lost."""
+    """A message of nsys that events of a report were lost, or the number of its missing kernels."""
 
     report: int  # its number, as in `LANES`
     text: str

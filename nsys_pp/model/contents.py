@@ -14,7 +14,7 @@ from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.part import LOSS, REPORT
+from nsys_pp.frames.part import LOSS, NO_KERNEL, REPORT
 from nsys_pp.frames.raw import ExportedTable, RawReport
 from nsys_pp.frames.report import (
     DIAGNOSTICS,
@@ -577,10 +577,7 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> Iterator[str]:
     without, launching = _count_launches(report.api_calls, launches, KERNEL_LAUNCH)
     # kernels of graphs are launched by no call of their own
     if without > QUIET_SHARE * launching and not is_named(report.api_calls["name"], GRAPH_LAUNCH).any():
-        yield (
-            f"{without:,} of {launching:,} CUDA calls in {REPORT} that launch kernels have no kernel: sums"
-            " are too small, and gaps may be none"
-        )
+        yield f"{NO_KERNEL}{without:,} of {launching:,} CUDA calls that launch kernels have no kernel"
 
 
 def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
@@ -656,10 +653,9 @@ def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:
         .sort("gpu")
     )
     return [
-        f"the clock of {gpu or 'a GPU'} in {REPORT} is off: {early_count:,} of {count:,} operations start up "
-        "to"
-        f" {format_duration(early_ns)} before the call that launched them, so these delays of launches are "
-        "left out"
+        f"the clock of {gpu or 'a GPU'} in {REPORT} is off: {early_count:,} of {count:,} operations start"
+        f" more than {format_duration(MOST_EARLY_NS)}, up to {format_duration(early_ns)}, before the call"
+        " that launched them, so these delays of launches are left out"
         for gpu, count, early_count, early_ns in launched.rows()
     ]
 

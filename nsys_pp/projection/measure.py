@@ -222,7 +222,6 @@ def _link_chunk(
     low: int,
     high: int,
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Find the links of the slots `[low, high)`."""
     covering = np.flatnonzero((first_slot < high) & (last_slot > low))
     begin, stop = np.maximum(first_slot[covering], low), np.minimum(last_slot[covering], high)
     covered = np.sort((expand_windows(begin, stop) << 32) | np.repeat(covering, stop - begin))

@@ -86,13 +86,14 @@ def find_waited_calls(
     device: Int64s | None = None,
     ordered: OrderedCalls | None = None,
 ) -> Waited:
-    """Find the launching calls that threads with ranges waited for, certainly and possibly.
+    """Find the launching calls that threads waited for, certainly and possibly.
 
-    Two threads are judged by all their events in the capture. The first thread of a process (its main thread,
-    or else the one with the first event) may wait where nothing speaks against it; other threads need
-    evidence, and none of them waits for the first thread but by ranges without calls. No thread waits for one
-    with ranges of its own that launches on other devices only: it is the thread of another GPU, as where one
-    process trains on all GPUs of a machine.
+    Threads with ranges or, where a process has none, with launches. Two threads are judged by all their
+    events in the capture. The first thread of a process (its main thread, or else the one with the first
+    event) may wait where nothing speaks against it; other threads need evidence, and none of them waits for
+    the first thread but by ranges without calls. No thread waits for one with ranges of its own that launches
+    on other devices only: it is the thread of another GPU, as where one process trains on all GPUs of a
+    machine.
 
     Args:
         ranges: `RANGES`, any order.
@@ -106,6 +107,8 @@ def find_waited_calls(
     """
     is_launching = mark_rows(call_row, len(api_calls))
     waiting, workers = _list_threads(ranges), _list_threads(api_calls, is_launching)
+    # where a process has no ranges, its launching threads show who waits for whom
+    waiting = pl.concat([waiting, workers.join(waiting, on="process_key", how="anti")])
     workers_by_process: dict[int, list[int]] = group_pairs(workers.iter_rows())
     waiting_counts = Counter(waiting["process_key"])
     crowded = {
@@ -247,7 +250,6 @@ def _split_by_thread(thread: Int64s, time: Int64s) -> dict[int, Int64s]:
 
 
 def _split(thread: Int64s, *columns: Int64s) -> dict[int, list[Int64s]]:
-    """Split columns by thread; the rows of each are contiguous."""
     if not len(thread):
         return {}
     firsts = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]))

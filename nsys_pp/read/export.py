@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from contextlib import suppress
@@ -218,22 +219,29 @@ def _run_export(program: str, report: Path, output: Path) -> Path:
     command = [program, "export", "--type", "sqlite", "--output", str(output), "--force-overwrite", "true"]
     try:
         # nsys fails if its working directory was removed, so it runs in one that exists
-        done = subprocess.run(
+        done = subprocess.Popen(
             [*command, str(report.resolve())],
             cwd=output.parent,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
+            start_new_session=True,
         )
     except OSError as error:
         raise _not_a_program(program, report, f": {error.strerror}") from None
+    with done:
+        try:
+            told = "\n".join(reversed(done.communicate()))
+        except BaseException:  # programs below nsys would go on
+            with suppress(OSError):
+                os.killpg(done.pid, signal.SIGKILL)
+            raise
     if done.returncode == 0:
         with suppress(ReportError):
             check_database(output)
             return output
-    told = f"{done.stderr}\n{done.stdout}"
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     # other lines are progress bars and headings
     errors = [line for line in lines if "error" in line.lower() or "fail" in line.lower()]

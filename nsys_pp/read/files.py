@@ -81,6 +81,7 @@ def check_database(path: Path) -> str:
         raise _explain_foreign(path, header)
     real = os.path.realpath(path)  # beside which SQLite looks
     for log, is_used in ((Path(f"{real}-journal"), _is_hot), (Path(f"{real}-wal"), _size)):
+        check_regular(log)
         if is_used(log):  # SQLite opens a `-wal` whatever the mode is, and makes shared memory next to it
             raise ReportError(
                 f"`{path}` is incomplete: a program writes it, or was ended; part of it is in `{log.name}`",
@@ -253,7 +254,6 @@ def _explain_foreign(path: Path, header: bytes) -> ReportError:
 
 def _is_hot(journal: Path) -> bool:
     """Return whether a rollback journal has changes: SQLite zeroes or empties it after a commit."""
-    check_regular(journal)
     try:
         with journal.open("rb") as file:
             return any(file.read(1))

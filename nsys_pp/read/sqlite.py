@@ -510,7 +510,8 @@ def check_sqlite(path: Path) -> None:
 @contextmanager
 def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple[Database, _Export]]:
     """Open a file and describe its tables; errors of SQLite become those of `read_sqlite`."""
-    size, _ = find_state(path)
+    state = find_state(path)
+    size, _ = state
     threads = 1 if size <= _SMALL_FILE_BYTES else min(_MAX_THREADS, pl.thread_pool_size())
     try:
         with hold_file(path), ExitStack() as stack:
@@ -530,7 +531,7 @@ def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple
             check_row_counts(path, export.sources, export.last_rows)
             yield database, export
     except sqlite3.Error as error:
-        raise explain_sqlite(path, error) from error
+        raise busy_error(path) if find_state(path) != state else explain_sqlite(path, error) from error
 
 
 def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:

@@ -82,7 +82,6 @@ def find_inconsistencies(
 
 
 def _find_sizes(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[int, list[int]]:
-    """Find the numbers of ranks in the sources of ranks of the roster, with the reports of each."""
     sources = roster.select(pl.col("report").cast(pl.Int64), "rank_source").drop_nulls().unique()
     ranks = [identity.ranks for identity in identities]
     report = np.repeat(np.arange(len(ranks)), [len(of_report) for of_report in ranks])

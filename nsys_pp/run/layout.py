@@ -279,7 +279,6 @@ class TraceLayout:
         )
 
     def _list_lane_rows(self, shown: Mapping[Path, Shown]) -> dict[int, tuple[Placement, Row]]:
-        """List the row of each lane; lanes that are not drawn are left out."""
         gpu_of = [
             {
                 (process, device): gpu

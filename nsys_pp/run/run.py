@@ -28,7 +28,7 @@ from nsys_pp.arrays.search import group_pairs
 from nsys_pp.errors import ClockError, NsysPPError
 from nsys_pp.frames.clock import CLOCKS, Clock, describe_groups
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.part import LOSS, REPORT
+from nsys_pp.frames.part import LOSS, NO_KERNEL, REPORT
 from nsys_pp.frames.report import Session
 from nsys_pp.frames.roster import Identity, capture_window, share_origin, share_session
 from nsys_pp.frames.training import (
@@ -645,10 +645,10 @@ def find_training(
         ideal=ideal,
         **{name: by_lane[name] for name in ("anchors", "batches", "gaps", "kernels", "overheads")},
         losses=tuple(
-            Loss(report=captures.first[number], text=text.removeprefix(LOSS))
+            Loss(report=captures.first[number], text=text.removeprefix(LOSS).removeprefix(NO_KERNEL))
             for number, recorded in enumerate(inputs)
             for text in recorded.part.facts.data_warnings
-            if text.startswith(LOSS)
+            if text.startswith((LOSS, NO_KERNEL))
         ),
         schedule=recognised,
         preset=max(presets, key=lambda preset: (preset != "", presets.count(preset))),

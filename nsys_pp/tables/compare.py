@@ -346,8 +346,11 @@ Samples = Mapping[str, pl.DataFrame]
 
 
 def compare_members(a: Samples, b: Samples, name: str) -> pl.DataFrame:
-    """Compare the members of a frame: `CHANGES` with `verdict`."""
-    rows = find_changes(a[name], b[name], are_peers=name == "ranks").with_columns(verdict=_judge())
+    """Compare the members of a frame: `CHANGES` with `verdict`; no stages of ranks that one run lacks."""
+    sides = [a[name], b[name]]
+    if name in ("ranks", "links") and any(side["stage"].has_nulls() for side in sides):
+        sides = [side.with_columns(stage=pl.lit(None, side.schema["stage"])) for side in sides]
+    rows = find_changes(*sides, are_peers=name == "ranks").with_columns(verdict=_judge())
     is_unclear = pl.col("subject").is_in(_list_unclear(rows))
     return rows.with_columns(
         verdict=pl.when(is_unclear).then(pl.lit("unknown", VERDICT)).otherwise("verdict")

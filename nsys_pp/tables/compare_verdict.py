@@ -1076,7 +1076,9 @@ def _describe_own_change(comparison: Comparison) -> str:
     own = find_changes(steps.head(_FIRST_STEPS), steps).filter(
         pl.col("is_change"), pl.col("since_step").is_not_null()
     )
-    if own.is_empty() or len(steps) < 2 * _FIRST_STEPS or "run" in steps.columns:
+    of_lanes = comparison.changes("ranks")["a_step_count"].drop_nulls()
+    is_mixed = bool((of_lanes < len(steps)).any())  # steps of other GPUs take another time
+    if own.is_empty() or is_mixed or len(steps) < 2 * _FIRST_STEPS or "run" in steps.columns:
         return ""
     row = own.row(0, named=True)
     return f"; in A itself they take {describe_change(row['change_fraction'])}{since(row)}"

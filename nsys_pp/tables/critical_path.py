@@ -156,7 +156,6 @@ def _lanes(lane_states: pl.DataFrame, jobs: pl.DataFrame, lanes: pl.DataFrame) -
 
 
 def _split_lists(frame: pl.DataFrame, lanes: Sequence[int], columns: Sequence[str]) -> list[list[list[Any]]]:
-    """List the values of some columns of each lane; rows are by lane."""
     lane = frame["lane"].to_numpy()
     bounds = zip(np.searchsorted(lane, lanes), np.searchsorted(lane, lanes, side="right"), strict=True)
     values = [frame[name].to_list() for name in columns]

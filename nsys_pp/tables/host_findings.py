@@ -353,10 +353,12 @@ def _describe_stalls(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
 def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
     if len({stall.step for stall in stalls}) == 1:
         return f"the step is {format_time(stalls[0].longer_ns)} longer"
-    lost = sum(stall.gain_ns for stall in stalls) * evidence.step_count
+    lost = sum(stall.gain_ns for stall in stalls)
+    steps = {stall.step for stall in stalls}
+    least = "at least " * any(step + 1 in steps for step in steps)  # a gain is beyond the steps beside it
     return (
-        f"{format_time(lost)} in all, {format_share(lost / evidence.step_count / evidence.step_ns)} of "
-        "the steps"
+        f"{least}{format_time(lost * evidence.step_count)} in all, {format_share(lost / evidence.step_ns)} of"
+        " the steps"
     )
 
 
@@ -703,7 +705,7 @@ def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
 def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find the time between steps, in which no step is counted: evaluations, checkpoints.
 
-    Of all lanes, or of some: the others wait for them inside their steps.
+    Of all lanes, or of some with all steps: the others wait for them inside their steps.
     """
     lanes = (
         evidence.training.coverage.with_columns(
@@ -715,7 +717,11 @@ def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
     if not evidence.has_steps:
         return []
     is_common = evidence.cover_of("time_fraction", "between") >= LEAST_SHARE
-    rows = lanes if is_common else lanes.filter(pl.col("share") >= LEAST_SHARE)
+    counts = evidence.training.steps.group_by("lane").len()
+    complete = counts.filter(len=evidence.training.step_count)["lane"].implode()
+    rows = (
+        lanes if is_common else lanes.filter(pl.col("share") >= LEAST_SHARE, pl.col("lane").is_in(complete))
+    )
     if rows.is_empty():
         return []
     count = evidence.training.lanes.height if is_common else rows.height
@@ -746,7 +752,7 @@ def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
 
 
 def describe_losses(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Describe the reports with lost events, by nsys; runs without any have no such finding."""
+    """Describe the reports with lost events; runs without any have no such finding."""
     lanes = evidence.training.lanes
     losses = evidence.training.losses
     reports = sorted({loss.report for loss in losses})
@@ -760,9 +766,8 @@ def describe_losses(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     return [
         Finding(
             kind="losses",
-            text=f"nsys lost events of {'all ranks' if is_all else join_names(labels)} "
-            f"(`{cut_name(texts[0])}`{more}): {its} gaps and"
-            " sums may be wrong",
+            text=f"events of {'all ranks' if is_all else join_names(labels)} are missing"
+            f" (`{cut_name(texts[0])}`{more}): {its} gaps and sums may be wrong",
             confidence="certain",
             subject="run",
             label=None if is_all else join_names(labels),

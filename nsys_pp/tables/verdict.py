@@ -883,6 +883,13 @@ def build_verdict(training: Training, explanations: Explanations = NONE) -> Verd
             finding if finding.kind in LIMITS else replace(finding, confidence="guess")
             for finding in findings
         ]
+    elif training.losses:
+        findings = [
+            finding
+            if finding.confidence == "guess" or finding.kind in CONTEXT
+            else replace(finding, confidence="likely")
+            for finding in findings
+        ]
     limits = [finding for finding in findings if finding.kind in LIMITS]
     clocks = [finding for finding in limits if finding.kind == "clocks"]
     others = [finding for finding in limits if finding.kind not in ("stages", "clocks")]

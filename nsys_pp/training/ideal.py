@@ -91,7 +91,6 @@ def _describe_absent(nodes: pl.DataFrame, is_whole: Bools) -> list[str]:
 
 
 def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """List the jobs to replay by step and lane in order, with their cost and their pipeline."""
     whole = (
         steps.group_by("step")
         .agg(zero_ns=pl.col("start_ns").min(), is_partial=pl.col("is_partial").any())

@@ -455,7 +455,6 @@ def _add_starts(edges: _Edges, pieces: Pieces, met: _Met, kernels: pl.DataFrame,
 
 
 def _add_meetings(edges: _Edges, kernels: pl.DataFrame, members: pl.DataFrame) -> None:
-    """Add the edges to the meetings of messages and collectives, and to the ends of kernels."""
     start, end = (numbers(kernels[name]) for name in ("start_ns", "end_ns"))
     kernel, (_, group) = whole_numbers(members["kernel"]), find_distinct(whole_numbers(members["group"]))
     met = np.full(int(group.max(initial=-1)) + 1, np.iinfo(np.int64).min)

@@ -532,7 +532,6 @@ def _has_one_chunk(jobs: pl.DataFrame) -> bool:
 
 
 def _add_ids(jobs: pl.DataFrame, ids: pl.DataFrame) -> pl.DataFrame:
-    """Add the inferred ids to the jobs; ids in names are kept."""
     found = ids.with_columns(pl.col(_NUMBERS) + pl.col("base")).select(
         "job", *_IDS, "is_inferred", "confidence"
     )
@@ -700,7 +699,6 @@ def _find_packages(jobs: pl.DataFrame) -> str:
 
 
 def _add_phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.DataFrame:
-    """Add the phase of DualPipeV to each job by its position, in groups with all jobs."""
     stages, micro_batches = schedule.stage_count, schedule.micro_batch_count
     if not 0 < 2 * stages <= micro_batches:
         return jobs

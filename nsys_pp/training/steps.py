@@ -384,7 +384,6 @@ def _build_bounds(device: Int64s, source: int, first: Int64s, **known: Int64s | 
 def _build_range_steps(
     step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame, ops: LaunchedOps
 ) -> _StepBounds:
-    """Build the steps of step ranges on each device; of repeated ranges only the first is kept."""
     row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
     at = np.flatnonzero(row >= 0)
     row = row[at]

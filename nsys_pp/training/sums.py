@@ -118,7 +118,6 @@ def _join(start: Int64s, end: Int64s, step: pl.Series) -> tuple[Int64s, Int64s, 
 def _sum(
     samples: pl.DataFrame, start: Int64s, end: Int64s, step: pl.Series
 ) -> Iterator[tuple[int | None, float, int, float]]:
-    """Yield the step, the integral, the time with samples, and the largest sample, by step."""
     times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()
     if len(times) < 2:
         return

@@ -440,7 +440,6 @@ def build_waits(
 
 
 def _list_gaps(segments: Segments, steps: pl.DataFrame, ops: LaunchedOps, needs: Needs) -> _Gaps:
-    """List the gaps of each step: before each of its segments, and after the last one."""
     group = number_devices(steps, ops.devices)
     order = np.lexsort((numbers(steps["start_ns"]), group))
     group = group[order]

@@ -180,7 +180,6 @@ def describe_page(
 
 
 def _jobs(bars: pl.DataFrame, codes: dict[str, pl.Series], zero_ns: int) -> dict[str, Any]:
-    """Pack the jobs; `codes` are the indices of their strings, by column."""
     table = bars.select(
         "lane",
         "job",

@@ -373,7 +373,6 @@ def _explain(drawn: Drawn, tables: Sequence[FilledTable], absent: str) -> str:
 
 
 def _draw_bar(bar: Bar, zero: float, scale: float) -> str:
-    """Draw a row; `zero` is its origin in percent, `scale` the percent of a unit."""
     left = right = zero
     shapes = []
     for piece in bar.pieces:

@@ -416,7 +416,6 @@ def _add_up(rows: pl.DataFrame, groups: tuple[str, ...], totals: tuple[str, ...]
 
 
 def _count_rows(counted: pl.DataFrame, noun: str) -> pl.Series:
-    """Return a text for each number of rows: "… 1,234 more rows"."""
     texts = [f"… {count:,} {noun}{'s' * (count > 1)}" for count in counted["len"].to_list()]
     return pl.Series(texts, dtype=pl.String)
 
