@@ -884,10 +884,10 @@ def build_verdict(training: Training, explanations: Explanations = NONE) -> Verd
             for finding in findings
         ]
     elif training.losses:
-        findings = [
-            finding
-            if finding.confidence == "guess" or finding.kind in CONTEXT
-            else replace(finding, confidence="likely")
+        findings = [  # a rank may have more kernels than its peers as theirs are missing
+            replace(finding, confidence="likely")
+            if (finding.kind, finding.confidence) == ("straggler", "certain")
+            else finding
             for finding in findings
         ]
     limits = [finding for finding in findings if finding.kind in LIMITS]

@@ -297,7 +297,9 @@ def _find_stages_of_first_forwards(
     nothing = lanes.select(*_KEYS, "stage", "stage_count").clear()
     delays = _measure_delays(_find_first_forwards(jobs, steps))
     started = lanes.join(delays, on=_KEYS, how="inner").sort("delay_ns")
-    others = jobs.filter(kind="backward").join(started, on=_KEYS, how="anti", nulls_equal=True)
+    others = lanes.join(jobs.filter(kind="backward"), on=_KEYS, how="semi").join(
+        started, on=_KEYS, how="anti"
+    )
     if len(started) < 2 or len(others):
         return nothing, ["stages are unknown: a GPU has backwards, and no forward is known"] if len(
             others

@@ -258,7 +258,7 @@ def test_lost_events_are_a_line(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="Not all CUDA events"):
         [found] = of_kind(folder, "losses")
     assert found.line == (
-        "Nsys lost events of rank 1 (`Not all CUDA events might have been collected`): its gaps and sums may be wrong."
+        "Events of rank 1 are missing (`Not all CUDA events might have been collected`): its gaps and sums may be wrong."
     )
 
 
