@@ -334,10 +334,11 @@ def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> No
     states = training.lane_states.group_by("lane", "step").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
     spans = training.steps.select("lane", "step", pl.col("end_ns") - pl.col("start_ns"))
     assert states.sort("lane", "step").equals(spans.sort("lane", "step"))
-    assert len(spans) > 0
     assert training.notes[0].startswith(f"`{unmarked}` has no NVTX ranges: ")
     tables = result.tables()
-    assert tables["steps"].height == training.steps["step"].n_unique()
+    assert tables["steps"].height == training.steps["step"].n_unique() > 0
+    # autograd's thread launches the backward, and the main thread waits for its message
+    assert tables["lanes"]["message_ns"].sum() > 10 * tables["lanes"]["host_ns"].sum()
     gaps = tables["gaps"]
     assert gaps["length_ns"].is_sorted(descending=True)
     assert gaps["cause"].drop_nulls().is_in(BUBBLE_CAUSES).all()

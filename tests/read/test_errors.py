@@ -141,10 +141,11 @@ def test_a_finished_journal_does_not_matter(tmp_path: Path, mode: str, left: lis
     assert sorted(os.listdir(tmp_path)) == ["report.sqlite", *left]
 
 
-def test_a_journal_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", ["journal", "wal"])
+def test_a_log_that_is_a_pipe_is_not_opened(tmp_path: Path, log: str) -> None:
     path = _report(tmp_path / "report.sqlite")
-    os.mkfifo(f"{path}-journal")
-    with pytest.raises(ReportError, match=r"report\.sqlite-journal` is a pipe, not a file"):
+    os.mkfifo(f"{path}-{log}")
+    with pytest.raises(ReportError, match=rf"report\.sqlite-{log}` is a pipe, not a file"):
         read_report(path)
 
 
