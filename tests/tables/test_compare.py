@@ -298,8 +298,7 @@ def test_of_captures_kernels_and_idle_time_come_first(shared_reports: list[Path]
 
 def test_of_two_steps_the_size_of_noise_is_not_stated() -> None:
     findings = compare("--seed 1 --steps 2 --jitter 0.2", "--seed 2 --steps 2 --jitter 0.2")
-    assert findings[0].noise_fraction is not None
-    assert findings[0].noise_fraction > 1
+    assert (findings[0].noise_fraction or 0) > 1
     assert findings[0].confidence == "guess"
     assert "there are so few steps that any change may be noise" in findings[0].text
     assert "within noise" not in findings[0].text
