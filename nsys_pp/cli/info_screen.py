@@ -24,6 +24,7 @@ _LABEL_WIDTH = 14
 _MOST_ROWS = 8
 _NARROW = 80  # cells; below, headings have a line for each word
 _LEAST_NAME = 9
+_MOST_LETTERS = 10_000  # of a line
 _TRACE = "--trace="
 _FACTS = "facts"  # use of tables, of which no row is drawn
 _ROSTER_COLUMNS = (
@@ -155,7 +156,9 @@ def _build_grid(rows: Iterable[tuple[str, ...]], *, style: str = "cyan") -> Tabl
     grid.add_column(overflow="fold")
     above = ""
     for label, *lines in rows:
-        grid.add_row("" if label == above else label, Text("\n".join(map(escape_line, lines))))
+        # rich takes time with the square of a text without spaces
+        shown = (line if len(line) <= _MOST_LETTERS else f"{line[:_MOST_LETTERS]}…" for line in lines)
+        grid.add_row("" if label == above else label, Text("\n".join(map(escape_line, shown))))
         above = label
     return grid
 

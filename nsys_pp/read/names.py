@@ -487,7 +487,7 @@ def describe_unknown(name: str, columns: Sequence[str]) -> Table | None:
 
 def is_enumeration(name: str) -> bool:
     """Return whether a table lists the words of numbers; their meanings are constants here."""
-    return name.startswith(("ENUM_", "UnwindMethodType"))
+    return name.upper().startswith(("ENUM_", "UNWINDMETHODTYPE"))
 
 
 ROW_ID = "rowid"  # not a column: the position of the row in its table

@@ -616,8 +616,8 @@ def _as_plain(column: pl.Series) -> pl.Series:
 _TELLING = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|JWT|_PAT$|_PWD$", re.IGNORECASE)
 _HOME = re.compile(r"(?:^|[\s=:\"';,(\[/])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
 _SYSTEM_USERS = {"root", "user", "users", "shared", "runner"}
-_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_NEXT_VARIABLE = re.compile(r";(?=[A-Za-z_][A-Za-z0-9_]*=)")
+_VARIABLE = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)  # containers have such names, too
+_NEXT_VARIABLE = re.compile(r";(?=[\w.-]+=)")
 
 
 def list_texts(path: Path) -> set[bytes]:
@@ -668,6 +668,7 @@ def find_people(path: Path) -> Identities:
                 users.add(content.partition(";")[0])
             if _TELLING.search(variable):
                 pieces = {content, *content.split(";")}
+                pieces |= {re.sub(r"\\(.)", r"\1", text) for text in pieces}  # of quoted values
                 pieces |= {text.strip() for text in pieces}
                 secrets.update(text for text in pieces if len(text) >= LEAST_BYTES)
     return Identities(users=frozenset(_list_users(users)), secrets=frozenset(secrets))
@@ -684,6 +685,8 @@ def split_variables(value: str, *, is_block: bool) -> Iterator[tuple[str, str]]:
     [('A', '1;2'), ('B', 'x')]
     >>> list(split_variables('A=1;B=2\0C=x', is_block=True))
     [('A', '1;B=2'), ('C', 'x')]
+    >>> list(split_variables('db-key="1";x.y=2', is_block=True))
+    [('db-key', '1'), ('x.y', '2')]
     """
     block = value.split("\0") if "\0" in value else _NEXT_VARIABLE.split(value.rstrip(";"))
     for entry in block if is_block else [value]:
