@@ -83,6 +83,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _State:
+    # of this process
     plan: _Plan | None = None
     counts: dict[tuple[str, int | None], int] = field(
         default_factory=dict

@@ -284,6 +284,7 @@ class _Instances(Struct, frozen=True):
 
 
 class _Ops(Struct, frozen=True):
+    # with a known call
     row: Int64s  # of `GPU_OPS`
     call: Int64s  # row of `API_CALLS`
     duration: Int64s
@@ -293,6 +294,7 @@ class _Ops(Struct, frozen=True):
 
 
 def _list_instances(ranges: pl.DataFrame, range_id: Int64s) -> _Instances:
+    # operators that end on their thread; `range_id`: of the operators
     named = find_rows(range_id, numbers(ranges["range_id"]))
     row = np.flatnonzero((named >= 0) & ~has_value(ranges["end_thread_key"]))
     thread, start, end = (numbers(ranges[name])[row] for name in _CALL)

@@ -73,6 +73,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
 
 
 def _name_kinds(is_message: Bools, columns: Sequence[pl.Series]) -> list[pl.Series]:
+    # the kind and the channel, by other columns of `ANCHORS`
     kind = np.full(len(is_message), _COLLECTIVE)
     by_name = {column.name: column for column in columns}
     direction = whole_numbers(by_name["direction"])[is_message]

@@ -109,6 +109,7 @@ def _split_by_domain(events: Events, domain_count: int, rows: Int64s) -> list[In
 
 
 def _list_keys(events: Events, domain_count: int) -> list[int]:
+    # keys are the bits of a number
     first, number = find_distinct(events.key)
     keys = [0] * domain_count
     for pair in list_distinct(events.domain * len(first) + number).tolist():

@@ -97,6 +97,7 @@ class Equations(Struct, kw_only=True):
 
     @property
     def _column(self) -> Int64s:
+        # the unknown of the drift of each observation
         return len(self.machine) + self.machine[self.observed.clock]
 
     def find_gradient(self, theta: Floats) -> Floats:

@@ -52,6 +52,7 @@ def gather_calls(column: pl.Series, row: Int64s) -> Int64s:
 
 
 def _pick_pairs(op: Int64s, call: Int64s, op_start: Int64s, api_calls: pl.DataFrame) -> Int64s:
+    # pairs come by operation
     start, end, thread = (api_calls[name].to_numpy()[call] for name in ("start_ns", "end_ns", "thread_key"))
     order = np.lexsort((-end, start, op))  # an enclosing call is before the calls inside it
     group = np.cumsum(np.diff(op[order], prepend=op[order[:1]]) != 0)

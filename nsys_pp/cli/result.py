@@ -484,8 +484,8 @@ def _describe(ctx: click.Context, record: Record, ending: Ending) -> dict[str, A
         "exit_status": ending.status,
         "error": None if ending.message is None else {"message": ending.message, "hint": ending.hint},
         "outputs": describe_outputs(record.outputs),
-        "named": [*map(escape_bytes, named)],
-        "inputs": [*map(escape_bytes, _find_inputs(ctx, named))],
+        "named": [*map(describe_path, named)],
+        "inputs": _find_inputs(ctx, named),
         **_describe_doubts(record, record.notes),
         "verdict": record.verdict,
         "rows": None if record.row_counts is None else list_rows(record.row_counts),
@@ -506,7 +506,11 @@ def _find_inputs(ctx: click.Context, named: list[str]) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the command has shown them as notes
         try:
-            return [str(path) for run in runs for path in list_existing_inputs(run, with_parts=with_parts)]
+            return [
+                describe_path(path)
+                for run in runs
+                for path in list_existing_inputs(run, with_parts=with_parts)
+            ]
         except NsysPPError:
             return []
 

@@ -206,6 +206,7 @@ def _describe_worker(item: str, folder: str) -> tuple[tuple[str, int], bool, boo
 
 
 def _as_finished(client: Any, futures: Iterable[Any], scheduler: str) -> Iterator[Any]:
+    # as they finish, fail or are lost
     finished: SimpleQueue[Any] = SimpleQueue()
     waiting = list(futures)
     for future in waiting:

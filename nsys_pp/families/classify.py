@@ -194,6 +194,7 @@ def classify_kernels(names: pl.Series) -> pl.DataFrame:
 
 
 def _find_rules(text: pl.Series, functions: pl.Series, rules: tuple[Rule, ...]) -> Int64s:
+    # the number of rules for names without one
     distinct = functions.unique(maintain_order=True)
     number = functions.to_frame("function").join(
         distinct.to_frame("function").with_row_index("number"),

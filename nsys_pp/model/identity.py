@@ -437,6 +437,7 @@ def _list_used(raw: RawReport, gpu_ops: pl.DataFrame) -> list[tuple[int, int]]:
 def _identify(
     rows: Sequence[_Device], mapping: pl.DataFrame, gpus: pl.DataFrame, visible: Mapping[int, _Visible]
 ) -> None:
+    # by the best source
     keys = zip(mapping["pid"].to_list(), mapping["device"].to_list(), strict=True)
     uuids = mapping.select(_clean_uuid()).to_series()
     mapped = dict(zip(keys, zip(mapping["gpu"], uuids, strict=True), strict=True))  # the last of a key

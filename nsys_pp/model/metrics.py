@@ -223,6 +223,7 @@ def _read_typed(raw: RawReport, of: str, wanted: _Wanted) -> Iterator[tuple[int,
 
 
 def _scale(name: str, values: Floats) -> Floats:
+    # from Hz to the unit of their names
     if parse_unit(name) == "MHz" and len(values) and values.max() > _FASTEST_MHZ:
         return values / HERTZ_PER_MEGAHERTZ
     return values

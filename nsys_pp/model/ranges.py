@@ -129,6 +129,7 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
 
 
 def _add_nulls(events: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.DataFrame:
+    # needs no memory
     return events.hstack([build_nulls(name, dtype, events.height)])
 
 

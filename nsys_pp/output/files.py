@@ -287,6 +287,7 @@ def open_output(path: Path) -> Iterator[io.BufferedWriter[_RecordingFile]]:
 
 
 class _RecordingFile(io.RawIOBase):
+    # keeps the error of a failed write
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
         self.error_of_write: OSError | None = None

@@ -166,6 +166,7 @@ def _pair(
 
 
 def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
+    # ranges that NCCL pushes around requests, by start
     is_request = is_named(ranges["name"], _REQUEST)
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
     requests = keep_rows(ranges[columns], is_request)

@@ -222,6 +222,7 @@ def _link_chunk(
     low: int,
     high: int,
 ) -> tuple[Int64s, Int64s, Int64s]:
+    # of the slots `[low, high)`
     covering = np.flatnonzero((first_slot < high) & (last_slot > low))
     begin, stop = np.maximum(first_slot[covering], low), np.minimum(last_slot[covering], high)
     covered = np.sort((expand_windows(begin, stop) << 32) | np.repeat(covering, stop - begin))
@@ -452,6 +453,7 @@ def project_onto_targets(
 
 
 def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:
+    # among the launches `[begin, stop)`
     order, ops_before = order_by_number(calls_inside.position[begin:stop], calls_inside.call_count)
     launch = order + begin
     first, last = ops_before[calls_inside.segment_first], ops_before[calls_inside.segment_last]

@@ -59,6 +59,7 @@ class Waited(Struct, frozen=True, kw_only=True):
 
 
 class _Calls(Struct, frozen=True, kw_only=True):
+    # of one thread, by start and end
     rows: Int64s  # of API_CALLS
     start: Int64s
     end: Int64s
@@ -250,6 +251,7 @@ def _split_by_thread(thread: Int64s, time: Int64s) -> dict[int, Int64s]:
 
 
 def _split(thread: Int64s, *columns: Int64s) -> dict[int, list[Int64s]]:
+    # the rows of each thread are contiguous
     if not len(thread):
         return {}
     firsts = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]))

@@ -240,6 +240,7 @@ def _read_table(
 
 
 def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
+    # errors name the file
     check_regular(file)
     try:
         return read(file)

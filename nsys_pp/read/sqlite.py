@@ -89,6 +89,7 @@ class Rows(Struct, frozen=True):
 
 
 class _Column(ctypes.Structure):
+    # `Column` of `sqlite.c`
     _fields_ = (
         ("kind", ctypes.c_int64),
         ("values", ctypes.c_void_p),
@@ -256,6 +257,7 @@ def _build_numbers(
 
 
 def _decode_texts(column: _Column, codes: np.typing.NDArray[np.uint32]) -> pl.Series:
+    # null for code 0
     data = ctypes.string_at(column.bytes, column.size)
     ends = np.frombuffer(ctypes.string_at(column.ends, 8 * column.count), np.int64)
     cuts = pairwise([0, *ends.tolist()])
@@ -510,8 +512,7 @@ def check_sqlite(path: Path) -> None:
 @contextmanager
 def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple[Database, _Export]]:
     """Open a file and describe its tables; errors of SQLite become those of `read_sqlite`."""
-    state = find_state(path)
-    size, _ = state
+    size, _ = state = find_state(path)
     threads = 1 if size <= _SMALL_FILE_BYTES else min(_MAX_THREADS, pl.thread_pool_size())
     try:
         with hold_file(path), ExitStack() as stack:
@@ -583,6 +584,7 @@ def _describe(connection: Connection, *, need: frozenset[Group]) -> _Export:
 
 
 def _find_last_rows(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    # of tables that have row ids
     if not names:
         return {}
     columns = (f"(SELECT coalesce(max({ROW_ID}), 0) FROM {quote_name(name)})" for name in names)

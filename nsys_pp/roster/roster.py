@@ -82,6 +82,7 @@ def find_inconsistencies(
 
 
 def _find_sizes(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[int, list[int]]:
+    # numbers of ranks in the sources of ranks, with the reports of each
     sources = roster.select(pl.col("report").cast(pl.Int64), "rank_source").drop_nulls().unique()
     ranks = [identity.ranks for identity in identities]
     report = np.repeat(np.arange(len(ranks)), [len(of_report) for of_report in ranks])

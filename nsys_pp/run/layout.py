@@ -279,6 +279,7 @@ class TraceLayout:
         )
 
     def _list_lane_rows(self, shown: Mapping[Path, Shown]) -> dict[int, tuple[Placement, Row]]:
+        # lanes that are not drawn are left out
         gpu_of = [
             {
                 (process, device): gpu

@@ -156,6 +156,7 @@ def _lanes(lane_states: pl.DataFrame, jobs: pl.DataFrame, lanes: pl.DataFrame) -
 
 
 def _split_lists(frame: pl.DataFrame, lanes: Sequence[int], columns: Sequence[str]) -> list[list[list[Any]]]:
+    # rows are by lane
     lane = frame["lane"].to_numpy()
     bounds = zip(np.searchsorted(lane, lanes), np.searchsorted(lane, lanes, side="right"), strict=True)
     values = [frame[name].to_list() for name in columns]

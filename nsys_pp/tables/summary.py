@@ -315,6 +315,7 @@ _PADDLE_PARTS = {
 def _sum_parts(
     summary: Summary, groups: Groups, parts: Mapping[str, pl.Expr], spans: Sequence[pl.DataFrame] = ()
 ) -> pl.DataFrame:
+    # `spans`: of other times; shares are of the span
     times = [
         summary.frames["gpu_times"].select("process", "step", part=pl.lit(part), time_ns=time_ns)
         for part, time_ns in parts.items()

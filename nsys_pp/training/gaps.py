@@ -80,6 +80,7 @@ def find_activities(intervals: pl.DataFrame, items: pl.DataFrame) -> pl.DataFram
 
 
 def _sum_names(interval: Int64s, row: Int64s, times: Int64s, names: pl.Series) -> pl.DataFrame:
+    # `ACTIVITIES`; `row`: of each time, in the names
     first_of, name = find_distinct(numbers(names, null=-1)[row])
     first, number = number_keys(pack(interval, name))
     sums = np.zeros(len(first), dtype=np.int64)

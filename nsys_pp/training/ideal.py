@@ -91,6 +91,7 @@ def _describe_absent(nodes: pl.DataFrame, is_whole: Bools) -> list[str]:
 
 
 def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    # jobs to replay by step and lane in order, with their cost and their pipeline
     whole = (
         steps.group_by("step")
         .agg(zero_ns=pl.col("start_ns").min(), is_partial=pl.col("is_partial").any())
@@ -180,6 +181,7 @@ def find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s,
 def _list_work(
     ids: Mapping[str, Int64s], kind: pl.Series, kinds: Mapping[str, str], *, stride: int, last: int
 ) -> _Work:
+    # `kinds`: the prefix of the ids of each kind
     nodes = [np.flatnonzero(is_own) for is_own in are_among(kind, *([name] for name in kinds))]
     virtual, number = (
         np.concatenate(

@@ -204,6 +204,7 @@ def _find_delays(jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
 
 
 def _pair(rows: Int64s, values: Int64s, others: Int64s, of_others: Int64s) -> tuple[Int64s, Int64s]:
+    # all pairs with the same value; the values of the others ascend
     first, last = (np.searchsorted(of_others, values, side=side) for side in ("left", "right"))
     return np.repeat(rows, last - first), others[expand_windows(first, last)]
 

@@ -297,13 +297,11 @@ def _find_stages_of_first_forwards(
     nothing = lanes.select(*_KEYS, "stage", "stage_count").clear()
     delays = _measure_delays(_find_first_forwards(jobs, steps))
     started = lanes.join(delays, on=_KEYS, how="inner").sort("delay_ns")
-    others = lanes.join(jobs.filter(kind="backward"), on=_KEYS, how="semi").join(
-        started, on=_KEYS, how="anti"
-    )
-    if len(started) < 2 or len(others):
-        return nothing, ["stages are unknown: a GPU has backwards, and no forward is known"] if len(
-            others
-        ) else []
+    ending = lanes.join(jobs.filter(kind="backward"), on=_KEYS, how="semi")
+    if not ending.join(started, on=_KEYS, how="anti").is_empty():
+        return nothing, ["stages are unknown: a GPU has backwards, and no forward is known"]
+    if len(started) < 2:
+        return nothing, []
     clocks = [
         pl.col(name).shift(1, fill_value=pl.col(name).first()).alias(f"{name}{_BEFORE}") for name in CLOCK
     ]

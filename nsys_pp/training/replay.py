@@ -392,6 +392,7 @@ def _keep_inside(
 
 
 class _Met(Struct, frozen=True):
+    # kernels that ended in pieces
     by_end: Int64s  # rows of the kernels, by lane and end
     ends: Int64s  # their places
     first: Int64s  # index in these of the first kernel that ended in each piece
@@ -455,6 +456,7 @@ def _add_starts(edges: _Edges, pieces: Pieces, met: _Met, kernels: pl.DataFrame,
 
 
 def _add_meetings(edges: _Edges, kernels: pl.DataFrame, members: pl.DataFrame) -> None:
+    # to the meetings of messages and collectives, and to the ends of kernels
     start, end = (numbers(kernels[name]) for name in ("start_ns", "end_ns"))
     kernel, (_, group) = whole_numbers(members["kernel"]), find_distinct(whole_numbers(members["group"]))
     met = np.full(int(group.max(initial=-1)) + 1, np.iinfo(np.int64).min)

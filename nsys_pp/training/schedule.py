@@ -532,6 +532,7 @@ def _has_one_chunk(jobs: pl.DataFrame) -> bool:
 
 
 def _add_ids(jobs: pl.DataFrame, ids: pl.DataFrame) -> pl.DataFrame:
+    # ids in names are kept
     found = ids.with_columns(pl.col(_NUMBERS) + pl.col("base")).select(
         "job", *_IDS, "is_inferred", "confidence"
     )
@@ -699,6 +700,7 @@ def _find_packages(jobs: pl.DataFrame) -> str:
 
 
 def _add_phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.DataFrame:
+    # of DualPipeV, by position, in groups with all jobs
     stages, micro_batches = schedule.stage_count, schedule.micro_batch_count
     if not 0 < 2 * stages <= micro_batches:
         return jobs

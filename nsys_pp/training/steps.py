@@ -384,6 +384,7 @@ def _build_bounds(device: Int64s, source: int, first: Int64s, **known: Int64s | 
 def _build_range_steps(
     step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame, ops: LaunchedOps
 ) -> _StepBounds:
+    # of repeated ranges only the first is kept
     row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
     at = np.flatnonzero(row >= 0)
     row = row[at]
@@ -566,6 +567,7 @@ class Launches(Struct, frozen=True, kw_only=True):
 
 
 class _Cut(Struct, frozen=True, kw_only=True):
+    # launches cut at the occurrences of an anchor
     begin: Int64s  # positions of the anchor
     usual: Int64s  # by index of the name: launches per segment, the median
     is_constant: Bools  # by index of the name: most segments have the usual count

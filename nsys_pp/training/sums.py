@@ -118,6 +118,7 @@ def _join(start: Int64s, end: Int64s, step: pl.Series) -> tuple[Int64s, Int64s, 
 def _sum(
     samples: pl.DataFrame, start: Int64s, end: Int64s, step: pl.Series
 ) -> Iterator[tuple[int | None, float, int, float]]:
+    # by step: its number, the integral, the time with samples, the largest sample
     times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()
     if len(times) < 2:
         return

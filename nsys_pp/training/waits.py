@@ -440,6 +440,7 @@ def build_waits(
 
 
 def _list_gaps(segments: Segments, steps: pl.DataFrame, ops: LaunchedOps, needs: Needs) -> _Gaps:
+    # before each segment of a step, and after the last one
     group = number_devices(steps, ops.devices)
     order = np.lexsort((numbers(steps["start_ns"]), group))
     group = group[order]

@@ -180,6 +180,7 @@ def describe_page(
 
 
 def _jobs(bars: pl.DataFrame, codes: dict[str, pl.Series], zero_ns: int) -> dict[str, Any]:
+    # `codes`: indices of their strings, by column
     table = bars.select(
         "lane",
         "job",

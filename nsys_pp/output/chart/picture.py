@@ -398,6 +398,7 @@ def format_time(ns: int, step: int) -> str:
 
 
 def _measure(text: str, size: float) -> float:
+    # an estimate from above, in pixels
     return size * sum(map(_measure_character, text))
 
 

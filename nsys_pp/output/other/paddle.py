@@ -205,6 +205,7 @@ def _write(
     base_ns: int,
     other: Mapping[str, Any],
 ) -> None:
+    # `threads`: texts or numbers of the rows
     with open_output(target) as stream:
         stream.write(b'{"traceEvents": [\n')
         separator = b""

@@ -373,6 +373,7 @@ def _explain(drawn: Drawn, tables: Sequence[FilledTable], absent: str) -> str:
 
 
 def _draw_bar(bar: Bar, zero: float, scale: float) -> str:
+    # `zero`: its origin in percent; `scale`: percent of a unit
     left = right = zero
     shapes = []
     for piece in bar.pieces:

@@ -531,6 +531,7 @@ def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
 
 
 def _names_straggler(source: PageSource, finding: Finding, row: Mapping[str, Any]) -> bool:
+    # or the machine of its rank
     if finding.kind not in ("straggler", "link"):
         return False
     lanes = source.training.lanes
